@@ -23,13 +23,23 @@ from penstock.repo._keys import TEXT_SIZE_MAX, Key
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["BLOCK_HEAD_SIZE", "BLOCK_MAGIC", "BlockDamaged", "Item", "ItemBlock", "encode_block", "table_size"]
+__all__ = [
+    "BLOCK_HEAD_SIZE",
+    "BLOCK_MAGIC",
+    "DEPTH_MAX",
+    "BlockDamaged",
+    "Item",
+    "ItemBlock",
+    "encode_block",
+    "table_size",
+]
 
 BLOCK_MAGIC: Final = b"PRB\x01"
 _HEAD: Final = struct.Struct(">4sIIQQII")
 BLOCK_HEAD_SIZE: Final = _HEAD.size
 assert BLOCK_HEAD_SIZE == 36, "stored since format 1: a new size needs a new magic"
 
+DEPTH_MAX: Final = 16  # of blocks that build on each other
 TABLE_SIZE_MAX: Final = 16 << 20  # in memory it takes some twenty times as much
 _ITEM_SIZE, _ELEMENT_SIZE = 40, 6  # what an item, and an element of a key, take in a table beside their bytes, at most
 _AT_ONCE: Final = 64 << 20  # a larger body is decompressed bit by bit, so that a lie about its size allocates nothing
@@ -205,7 +215,10 @@ def table_size(data: bytes | memoryview) -> int:
     """Return how many bytes of a block, of which at least the head is given, its head and its table take."""
     if len(data) < BLOCK_HEAD_SIZE or bytes(data[:4]) != BLOCK_MAGIC:
         raise BlockDamaged("its head is damaged")
-    return BLOCK_HEAD_SIZE + int(_HEAD.unpack_from(data)[1])
+    size = int(_HEAD.unpack_from(data)[1])
+    if size > 2 * TABLE_SIZE_MAX:  # what cannot be compressed takes a little more
+        raise BlockDamaged(f"it promises a table of {size:,} bytes, more than a block has")
+    return BLOCK_HEAD_SIZE + size
 
 
 def _parameters(size: int, level: int) -> zstandard.ZstdCompressionParameters:
@@ -230,6 +243,8 @@ def _table(data: bytes, raw_size: int) -> _ItemTable:
     columns = (len(table.parents), len(table.kinds), len(table.sizes), len(table.sha1s) / 20)
     if any(length != count for length in columns) or min(table.sizes, default=0) < 0 or not all(keys):
         raise BlockDamaged("the columns of its table do not fit together")
+    if not bool(table.basis) <= table.depth <= DEPTH_MAX:
+        raise BlockDamaged(f"its depth is {table.depth:,}")
     return table
 
 

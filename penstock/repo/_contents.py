@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from penstock.errors import BadRecord
 from penstock.repo._graph import topological
 from penstock.repo._inventory import Inventory, changed_paths
 from penstock.repo._items import Items
 from penstock.repo._keys import INVENTORIES, REVISIONS, Key
 from penstock.repo._records import UNORDERED
-from penstock.repo._refs import decode_refs, last_refs_key
+from penstock.repo._refs import decode_refs, refs_keys
 from penstock.repo._revision import RevisionText
 from penstock.repo._search import Everything
 from penstock.repo._stream import stream_of
@@ -27,6 +29,11 @@ __all__ = ["RepositoryContents"]
 
 class RepositoryContents(Items):
     """Items by their keys, and streams of them. Threads may share it."""
+
+    @property
+    def below(self) -> RepositoryContents | None:
+        """The contents that these are stacked on."""
+        return self._below if isinstance(self._below, RepositoryContents) else None
 
     def get_repository_stream(
         self,
@@ -67,9 +74,15 @@ class RepositoryContents(Items):
         return changed_paths(revision, *self.stored((INVENTORIES, revision)))
 
     def refs(self) -> dict[bytes, Ref]:
-        """Return the branches and tags, by their names."""
-        key = last_refs_key(self)
-        return {} if key is None else decode_refs(key, self.text(key))
+        """Return the branches and tags, by their names.
+
+        Of contents that are stacked on others, this includes the names of those, as far as they are not here, too.
+        """
+        refs = self.below.refs() if self.below is not None else {}
+        for key in refs_keys(self):
+            with suppress(BadRecord):  # a hostile writer can store one that is none; a check names it
+                return refs | decode_refs(key, self.text(key))
+        return refs
 
     def heads(self) -> list[bytes]:
         """Return the revisions that branches and tags name; where nothing is named, those without children."""

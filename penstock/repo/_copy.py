@@ -80,7 +80,7 @@ def copy_revisions(
         on_progress(start + len(batch), len(missing))
     if changed:
         keys = [theirs[name].tag_key for name in changed]
-        target.change_refs(moved, tags={key: source.text(key) for key in keys if key is not None})
+        target.change_refs(moved, tags={key: source.text(key) for key in keys if key is not None and key in source})
     return CopyResult(len(missing), items, tuple(sorted(changed)))
 
 

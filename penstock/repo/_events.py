@@ -5,6 +5,9 @@ the stream, its ``base``, when it compared its items with what was stored. If an
 compares the items again, in the same way: an insert that disagrees with an earlier one is void for all of them. So
 writers need no lock, and readers agree.
 
+Events are not believed: what is none of these, or damaged, or an insert that no repository writes, is passed over by
+every reader in the same way, and a check names it.
+
 An index event lists the items from ``start`` to ``end``, and names the events that list the ones before.
 """
 
@@ -14,24 +17,33 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.errors import BadArgument
 from penstock.repo._index import Index, decode_rows, encode_rows
+from penstock.repo._keys import check_key, check_parents
+from penstock.repo.kinds import KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.repo._block import ItemBlock
     from penstock.repo._keys import Key
 
 __all__ = [
     "INDEX_MAGIC",
     "INSERT_MAGIC",
+    "INSERT_SIZE_MAX",
     "IndexPart",
     "InsertRecord",
     "decode_index_event",
     "decode_insert_record",
     "encode_index_event",
     "encode_insert_record",
+    "invalidity",
 ]
 
 INSERT_MAGIC: Final = b"PRI\x01"
 INDEX_MAGIC: Final = b"PRX\x01"
+INSERT_SIZE_MAX: Final = 64 << 20
 
 
 class InsertRecord(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -74,7 +86,28 @@ def encode_insert_record(record: InsertRecord) -> bytes:
 
 def decode_insert_record(event: bytes) -> InsertRecord:
     """Return the record in an event that begins with its magic; ``ValueError`` if it is damaged."""
-    return _INSERTS.decode(event[len(INSERT_MAGIC) :])
+    record = _INSERTS.decode(event[len(INSERT_MAGIC) :])
+    if not all(ghost and all(ghost) for ghost in record.ghosts):
+        raise ValueError("it names a parent by an empty key")
+    return record
+
+
+def invalidity(record: InsertRecord, blocks: Sequence[ItemBlock | None], offset: int) -> str | None:
+    """Return why no repository has written an insert whose record is at an offset; None if one may have."""
+    if None in blocks or len(blocks) != record.blocks or record.base > offset:
+        return "its blocks are not there"
+    try:
+        items = 0
+        for block in filter(None, blocks):
+            items += len(block.keys)
+            for number, key in enumerate(block.keys):
+                check_key(key)
+                check_parents(key, block.parents(number))
+                if block.kind(number) not in KINDS:
+                    return f"it has an item of the unknown kind {block.kind(number)!r}"
+    except BadArgument as error:
+        return str(error)
+    return None if items == record.items else f"it has {items:,} items instead of {record.items:,}"
 
 
 def encode_index_event(
@@ -90,4 +123,7 @@ def decode_index_event(event: bytes) -> tuple[_IndexHead, Index]:
     if event[:4] != INDEX_MAGIC:
         raise ValueError("it is not an index event")
     end = 8 + int.from_bytes(event[4:8], "big")
-    return _HEADS.decode(event[8:end]), decode_rows(memoryview(event)[end:])
+    head = _HEADS.decode(event[8:end])
+    if not all(ghost and all(ghost) for ghost in head.ghosts):
+        raise ValueError("it names a parent by an empty key")
+    return head, decode_rows(memoryview(event)[end:])

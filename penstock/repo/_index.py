@@ -106,10 +106,10 @@ class Index:
             added = [(revision, *entry) for revision, entries in self._added.items() for entry in entries]
         return _merged([self._sorted, np.array(added, np.uint64).T])
 
-    def since(self, address: int) -> Index:
-        """Return an index of the items from an address on, all of them in the sorted part."""
+    def between(self, start: int, end: int) -> Index:
+        """Return an index of the items from an address up to another one, all of them in the sorted part."""
         columns = self.sorted().columns
-        return Index(columns[:, columns[_ADDRESS] >= address])
+        return Index(columns[:, (columns[_ADDRESS] >= start) & (columns[_ADDRESS] < end)])
 
     @property
     def columns(self) -> NDArray[np.uint64]:

@@ -17,13 +17,14 @@ import msgspec
 
 from penstock.errors import BadRecord, BundleCorrupt, ContentConflict, MissingBasis, NoSuchKey, RepositoryError
 from penstock.model import shown
-from penstock.repo._block import Item, encode_block
+from penstock.repo._block import DEPTH_MAX, Item, encode_block
 from penstock.repo._graph import check_acyclic, is_own_ancestor
 from penstock.repo._index import Index
 from penstock.repo._inventory import check_paths
 from penstock.repo._items import CHAIN_MAX, Items
 from penstock.repo._keys import INVENTORIES, TEXT_SIZE_MAX, Key, check_key, check_parents, key_name
 from penstock.repo._records import ABSENT, FULLTEXT, KNIT_DELTA
+from penstock.repo._refs import REFS, decode_refs
 from penstock.repo.kinds import decode, encode
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ _ALONE_SIZE: Final = 1 << 20  # a larger item gets a block of its own
 _HELD_SIZE_MAX: Final = 256 << 20
 _RECENT_SIZE_MAX: Final = 32 << 20
 _BASIS_SIZE_MAX: Final = 1 << 20  # what a small block may be compressed against
-_DEPTH_MAX: Final = 16
 _UNKNOWN_SHA1: Final = bytes(20)
 
 
@@ -192,6 +192,8 @@ class Packer:
             item = self._item(given, text, sha1.digest())
             if item.key[0] == INVENTORIES:
                 check_paths(item.key[-1], item.kind, item.data)
+            elif item.key[0] == REFS:
+                decode_refs(item.key, text)
             if item.kind != FULLTEXT:
                 self._remember(item.key, text)
             self._store(item)
@@ -300,7 +302,7 @@ class Packer:
         basis: list[tuple[Key, bytes]] = []
         left, depth = _BASIS_SIZE_MAX, 0
         for parent in dict.fromkeys(item.parents[0] for item in items if item.parents):
-            if not self._below.is_own(parent) or (below := self._below.depth(parent)) >= _DEPTH_MAX:
+            if not self._below.is_own(parent) or (below := self._below.depth(parent)) >= DEPTH_MAX:
                 continue
             text = self._below.text(parent)
             if len(text) <= left:

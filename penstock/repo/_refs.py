@@ -21,12 +21,12 @@ from penstock.errors import BadRecord
 from penstock.repo._quoting import quote, quote_word, unquote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.repo._items import Items
     from penstock.repo._keys import Key
 
-__all__ = ["REFS", "TAGS", "Ref", "decode_refs", "encode_refs", "last_refs_key", "next_refs_key"]
+__all__ = ["REFS", "TAGS", "Ref", "decode_refs", "encode_refs", "last_refs_key", "next_refs_key", "refs_keys"]
 
 REFS: Final = b"refs"
 TAGS: Final = b"tags"
@@ -47,17 +47,24 @@ class Ref:
 
 
 def last_refs_key(items: Items) -> Key | None:
-    """Return the key of the version of the names that counts; None if there is none."""
-    if _key(0) not in items:
+    """Return the key of the last version of the names, not of those that these items are stacked on; None without."""
+    if not items.is_own(_key(0)):
         return None
     above = 1
-    while _key(above) in items:
+    while items.is_own(_key(above)):
         above *= 2
     there = above // 2
     while above - there > 1:
         middle = (above + there) // 2
-        there, above = (middle, above) if _key(middle) in items else (there, middle)
+        there, above = (middle, above) if items.is_own(_key(middle)) else (there, middle)
     return _key(there)
+
+
+def refs_keys(items: Items) -> Iterator[Key]:
+    """Return the keys of all versions of the names, the last one first."""
+    last = last_refs_key(items)
+    if last is not None:
+        yield from map(_key, range(int(last[-1]), -1, -1))
 
 
 def next_refs_key(last: Key | None) -> Key:

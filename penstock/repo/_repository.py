@@ -3,6 +3,9 @@
 The stream has one segment, to which inserts are added and from which nothing is removed. To open it again, the latest
 index is read and what was inserted since, not the history. The index is written whenever enough was inserted; a
 consumer of the stream, which is never truncated, remembers where it is.
+
+Any event can be added by those who may write to the stream. One that no repository writes is passed over, and so is an
+insert with anything invalid in its tables; a check names them, and the rest can be read as before.
 """
 
 from __future__ import annotations
@@ -14,8 +17,12 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+
 from penstock.errors import (
+    BadArgument,
     ContentConflict,
+    CorruptData,
     DataTruncated,
     NoSuchEvent,
     NotARepository,
@@ -29,26 +36,29 @@ from penstock.repo._contents import RepositoryContents
 from penstock.repo._events import (
     INDEX_MAGIC,
     INSERT_MAGIC,
+    INSERT_SIZE_MAX,
     IndexPart,
     InsertRecord,
     decode_index_event,
     decode_insert_record,
     encode_index_event,
     encode_insert_record,
+    invalidity,
 )
 from penstock.repo._index import Index, merge
 from penstock.repo._keys import REVISIONS
 from penstock.repo._packer import Packer, circle, contradiction
 from penstock.repo._records import UNORDERED, ContentFactory, Record
 from penstock.repo._refs import REFS, Ref, encode_refs, last_refs_key, next_refs_key
-from penstock.repo._search import search_request
+from penstock.repo._search import Everything, search_request
 from penstock.repo._serialised import records_of
-from penstock.repo._stream import RepositoryStream, check_stream_arguments
+from penstock.repo._stream import RepositoryStream, StreamCheck, check_stream_arguments, stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Self
 
+    from penstock.errors import PenstockError
     from penstock.repo._keys import Key
     from penstock.repo._records import Factory, RecordStream
     from penstock.repo._search import Search
@@ -107,7 +117,11 @@ class StreamBlocks:
             if not table_only:
                 return file.readall()
             start = file.read(_EVENT_SIZE)
-            return start + file.read(max(0, table_size(start) - len(start))) if start[:4] == BLOCK_MAGIC else start
+            if start[:4] == INSERT_MAGIC:
+                return start + file.read(INSERT_SIZE_MAX)
+            with contextlib.suppress(BlockDamaged):  # which shows when the start is decoded
+                return start + file.read(max(0, table_size(start) - len(start)))
+            return start
 
     def damaged(self, address: int, reason: str) -> RepositoryCorrupt:
         """Return the error that says which block is damaged."""
@@ -126,10 +140,11 @@ class Repository(RepositoryContents):
         self._next = 0  # all events before this offset are in the index
         self._last_insert = -1
         self._ghosts: set[Key] = set()
-        self._under_way: dict[bytes, RepositoryError | None] = {}  # inserts by their ids, and why they are void
+        self._under_way: dict[bytes, list[RepositoryError | None]] = {}  # inserts by id: why they are void, once read
         self._parts: list[IndexPart] = []
         self._indexed_to = 0
         self._inserts_since = 0
+        self._passed_over: list[PenstockError] | None = None  # a check collects them
 
     @classmethod
     def open(cls, store: Store, stream: str, *, create: bool = False) -> Self:
@@ -204,6 +219,22 @@ class Repository(RepositoryContents):
         with self._lock:
             self._replay()
 
+    def check(self) -> StreamCheck:
+        """Read every event, reconstruct every item, and compare it with its sha1, and the index with what is stored."""
+        self.refresh()
+        replayed = Repository(self._store, self.stream, stacked_on=self.below)
+        errors = replayed._passed_over = []
+        try:
+            opened = Repository.open(self._store, self.stream)
+            replayed.refresh()
+            if not np.array_equal(opened._index.sorted().columns, replayed._index.between(0, opened._next).columns):
+                reason = f"unregister the consumer {_CONSUMER} of the stream, so that the index is made anew"
+                errors.append(RepositoryError(f"the index of {self.stream} does not list what is stored: {reason}"))
+        except CorruptData as error:
+            errors.append(error)
+        found = stream_of(replayed, Everything(), UNORDERED, complete_inventory=False).check()
+        return StreamCheck(found.items, found.missing, (*errors, *found.errors))
+
     def insert_stream(self, stream: RecordStream) -> InsertResult:
         """Insert all items of a stream at once, or nothing.
 
@@ -254,20 +285,24 @@ class Repository(RepositoryContents):
     def _append(self, packer: Packer, base: int) -> None:
         """Add what was packed to the stream, in one transaction."""
         record_id = secrets.token_bytes(16)
-        self._under_way[record_id] = None
+        outcome = self._under_way[record_id] = []
         try:
             with self._store.transactional_writer(self.stream) as writer, writer.begin() as transaction:
                 count = 0
                 for block in packer.scratch.blocks():
                     _write_block(transaction, block)
                     count += 1
-                record = InsertRecord(record_id, base, count, len(packer.added), packer.ghosts)
-                transaction.write_event(encode_insert_record(record))
+                record = encode_insert_record(InsertRecord(record_id, base, count, len(packer.added), packer.ghosts))
+                if len(record) > INSERT_SIZE_MAX:
+                    raise RepositoryError(
+                        f"the stream names {len(packer.ghosts):,} parents that are nowhere: insert it in parts"
+                    )
+                _write_block(transaction, record)
             self.refresh()  # another thread may have done so
         finally:
-            contradiction = self._under_way.pop(record_id)
-        if contradiction is not None:
-            raise contradiction
+            del self._under_way[record_id]
+        if error := (outcome or [RepositoryError(f"the insert into {self.stream} is invalid, and was not added")])[0]:
+            raise error
         with self._lock:
             if self._index.added_count >= _INDEX_ITEMS or self._inserts_since >= _INDEX_INSERTS:
                 self._write_index()
@@ -277,7 +312,7 @@ class Repository(RepositoryContents):
         if self._store.stream(self.stream).uid != self._uid:
             raise RepositoryError(f"repository {self.stream} was deleted and created anew: open it again")
         end = self._store.tail(self.stream).offsets[_SEGMENT]
-        blocks: list[tuple[int, ItemBlock]] = []
+        blocks: list[tuple[int, ItemBlock | None]] = []  # since the last insert; None for one that is damaged
         for offset, event in self._events(self._next, end):
             if not blocks:
                 self._next = offset  # where to go on, should this fail
@@ -285,50 +320,69 @@ class Repository(RepositoryContents):
             if magic == BLOCK_MAGIC:
                 blocks.append((offset, self._decoded_event(offset, event, ItemBlock)))
             elif magic == INSERT_MAGIC:
-                record = self._decoded_event(offset, event, decode_insert_record)
-                blocks = blocks[max(0, len(blocks) - record.blocks) :]  # others are of no insert
-                if (contradiction := self._contradiction(record, [block for _, block in blocks])) is not None:
-                    if record.id in self._under_way:
-                        self._under_way[record.id] = contradiction
-                else:
-                    self._index.add([(address, block.keys) for address, block in blocks])
-                    for _, block in blocks:
-                        self._ghosts.difference_update(block.keys)
-                    self._ghosts.update(key for key in record.ghosts if not self.is_own(key))
-                self._next = self._last_insert = offset
-                self._inserts_since += 1
+                if (record := self._decoded_event(offset, event, decode_insert_record)) is not None:
+                    self._replay_insert(offset, record, blocks[max(0, len(blocks) - record.blocks) :])
+                self._next = offset
                 blocks = []
             elif magic != INDEX_MAGIC and magic[:3] in _OWN:
-                raise self._blocks_of.damaged(offset, "it is in a format that this version does not know")
+                self._pass_over(offset, "it is in a format that this version does not know")
         self._next = end
+
+    def _replay_insert(self, offset: int, record: InsertRecord, blocks: list[tuple[int, ItemBlock | None]]) -> None:
+        """Add an insert to the index, if it is valid and contradicts no other."""
+        if (reason := invalidity(record, [block for _, block in blocks], offset)) is not None:
+            self._pass_over(offset, reason)
+            return
+        whole = [(address, block) for address, block in blocks if block is not None]
+        contradiction = self._contradiction(record, [block for _, block in whole])
+        if contradiction is None:
+            self._index.add([(address, block.keys) for address, block in whole])
+            for _, block in whole:
+                self._ghosts.difference_update(block.keys)
+            self._ghosts.update(key for key in record.ghosts if not self.is_own(key))
+        if record.id in self._under_way:
+            self._under_way[record.id].append(contradiction)
+        self._last_insert = offset
+        self._inserts_since += 1
 
     def _contradiction(self, record: InsertRecord, blocks: list[ItemBlock]) -> RepositoryError | None:
         """Return why an insert is void; None if it is not.
 
-        Its items were compared with all that was stored before its base, so this looks again only if there was another
-        insert since.
+        Its items were compared with all that was stored before its base, so they are compared again only if there was
+        another insert since. If the base is a lie, what was stored first counts nevertheless, and a check names the
+        rest. A circle of parents would do harm, and is looked for always.
         """
-        if record.base > self._last_insert:
-            return None
-        parents: dict[Key, tuple[Key, ...]] = {}
-        for block in blocks:
-            for number, key in enumerate(block.keys):
-                parents[key] = block.parents(number)
-                if self.is_own(key):
-                    known = self.sha1(key), self.parents(key)
-                    if (error := contradiction(key, known, (block.sha1(number).hex(), parents[key]))) is not None:
-                        return error
+        is_compared = record.base > self._last_insert
+        found: list[RepositoryError] = []
+        if not is_compared or self._passed_over is not None:
+            for block in blocks:
+                for number, key in enumerate(block.keys):
+                    if self.is_own(key):
+                        new = block.sha1(number).hex(), block.parents(number)
+                        error = contradiction(key, (self.sha1(key), self.parents(key)), new)
+                        found += [error] if error is not None else []
+        parents = {key: block.parents(number) for block in blocks for number, key in enumerate(block.keys)}
 
         def parents_of(key: Key) -> tuple[Key, ...]:
             return parents[key] if key in parents else self.parents(key) if self.is_own(key) else ()
 
-        return circle(parents.keys() & self._ghosts, parents_of)
+        closed = circle(parents.keys() & self._ghosts, parents_of)
+        if is_compared and self._passed_over is not None:
+            self._passed_over += [*found, *([closed] if closed is not None else [])]
+        return found[0] if found and not is_compared else closed
 
-    def _decoded_event(self, offset: int, event: bytes, decode: Callable[[bytes], _T]) -> _T:
+    def _decoded_event(self, offset: int, event: bytes, decode: Callable[[bytes], _T]) -> _T | None:
+        """Return what is in an event; None if it is damaged."""
         try:
             return decode(event)
         except (BlockDamaged, ValueError) as error:
-            raise self._blocks_of.damaged(offset, str(error)) from None
+            self._pass_over(offset, str(error))
+            return None
+
+    def _pass_over(self, offset: int, reason: str) -> None:
+        if self._passed_over is not None:
+            place = f"the event at offset {offset} of stream {self.stream}"
+            self._passed_over.append(RepositoryError(f"{place} is invalid, and is passed over: {reason}"))
 
     def _events(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Return the events between two offsets, of large ones as much as tells what they are."""
@@ -345,8 +399,10 @@ class Repository(RepositoryContents):
         address = cut.offsets.get(_SEGMENT) if cut is not None else None
         if address is None:
             return
-        with contextlib.suppress(NoSuchEvent, DataTruncated, ValueError):
+        with contextlib.suppress(NoSuchEvent, DataTruncated, BadArgument, ValueError):
             head, rows = decode_index_event(self._event(address))
+            if head.end > address:
+                raise ValueError("it lists items behind itself")
             earlier = [decode_index_event(self._event(part.address))[1] for part in head.earlier]
             self._index = merge([*earlier, rows])
             self._parts = [*head.earlier, IndexPart(address, head.start, len(rows))]
@@ -365,7 +421,7 @@ class Repository(RepositoryContents):
             start, rows = part.start, rows + part.rows
         self._index = self._index.sorted()
         event = encode_index_event(
-            self._index.since(start),
+            self._index.between(start, self._next),
             start=start,
             end=self._next,
             last_insert=self._last_insert,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, Literal
 
-from penstock.errors import BadArgument, RepositoryError
+from penstock.errors import BadArgument, CorruptData, PenstockError, RepositoryError
 from penstock.model import check_kind, shown
 from penstock.repo._graph import topological
 from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES, Key, common_prefix
@@ -36,7 +36,7 @@ class StreamCheck:
 
     items: int
     missing: tuple[Key, ...]
-    errors: tuple[RepositoryError, ...]
+    errors: tuple[PenstockError, ...]
 
     @property
     def is_good(self) -> bool:
@@ -58,21 +58,26 @@ class RepositoryStream:
         return records
 
     def check(self) -> StreamCheck:
-        """Read the stream to its end, reconstruct every item, and compare it with its sha1."""
-        errors: list[RepositoryError] = []
+        """Read the stream to its end, reconstruct every item, and compare it with its sha1.
+
+        What is wrong with an item does not end the check, and one damaged block is one error.
+        """
+        errors: dict[str, PenstockError] = {}
+        records = self.iter_contents()
         with tempfile.TemporaryFile() as file:
             packer = Packer(file)
-            for record in self.iter_contents():
-                for factory in record.entries:
-                    try:
-                        packer.add(record.key_prefix, factory)
-                    except RepositoryError as error:
-                        errors.append(error)
             try:
+                for record in records:
+                    for factory in record.entries:
+                        try:
+                            packer.add(record.key_prefix, factory)
+                        except (RepositoryError, CorruptData, BadArgument) as error:
+                            errors.setdefault(str(error), error)
                 packer.check_graph()
-            except RepositoryError as error:
-                errors.append(error)
-            return StreamCheck(len(packer.added), tuple(sorted({*packer.missing, *packer.absent})), tuple(errors))
+            except (RepositoryError, CorruptData) as error:
+                errors.setdefault(str(error), error)
+            missing = tuple(sorted({*packer.missing, *packer.absent}))
+            return StreamCheck(len(packer.added), missing, tuple(errors.values()))
 
 
 def stream_of(items: Items, search: Search, ordering: Ordering, *, complete_inventory: bool) -> RepositoryStream:

@@ -21,7 +21,6 @@ from penstock.errors import (
     MissingBasis,
     NoSuchKey,
     NotARepository,
-    RepositoryCorrupt,
     RepositoryError,
     UnavailableRepresentation,
 )
@@ -516,10 +515,6 @@ def test_events_of_others_are_passed_over(store: Store, repo: Repository) -> Non
     for reader in (repo, Repository.open(store, NAME)):
         assert reader.check() == StreamCheck(12, (), ())
         assert (TEXTS, b"f", b"stray") not in reader
-    with store.writer(NAME) as writer:
-        writer.write_event(b"PRB\x02")
-    with pytest.raises(RepositoryCorrupt, match="does not know"):
-        repo.refresh()
 
 
 def test_a_repository_that_was_created_anew_is_opened_again(store: Store, repo: Repository) -> None:

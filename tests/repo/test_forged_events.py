@@ -1,0 +1,173 @@
+"""Events that a hostile writer adds to the stream of a repository: nothing that was stored before is lost by them."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+import penstock
+from penstock.errors import BadRecord, ContentConflict
+from penstock.model import StreamCut
+from penstock.repo import REFS, REVISIONS, TEXTS, TOPOLOGICAL, Everything, Ref, Repository, copy_revisions
+from penstock.repo._block import Item, encode_block
+from penstock.repo._events import InsertRecord, encode_index_event, encode_insert_record
+from penstock.repo._index import Index
+from tests.repo.streams import Items, contents, everything, history
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock import Store
+    from penstock.repo import Key
+
+NAME = "code/history"
+LIE = -7  # the base of an insert that says falsely that it was compared with everything
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with penstock.connect("memory:") as opened:
+        yield opened
+
+
+@pytest.fixture
+def repo(store: Store) -> Repository:
+    repository = Repository.open(store, NAME, create=True)
+    repository.insert_stream(history(4).add((REVISIONS, b"late"), ((REVISIONS, b"ghost"),), b"x"))
+    repository.set_refs({b"refs/heads/main": Ref(b"r3")})
+    return repository
+
+
+def item(key: Key, parents: tuple[Key, ...] = (), text: bytes = b"x", kind: str = "fulltext") -> Item:
+    return Item(key, parents, hashlib.sha1(text, usedforsecurity=False).digest(), kind, text)
+
+
+def record(blocks: int = 1, items: int = 1, base: int = LIE, ghosts: tuple[Key, ...] = ()) -> InsertRecord:
+    return InsertRecord(b"id", base, blocks, items, list(ghosts))
+
+
+def write(store: Store, *events: bytes | InsertRecord) -> None:
+    """Add plain events, a lie about the base of an insert made such that it could be true."""
+    with store.writer(NAME) as writer:
+        for event in events:
+            data = event if isinstance(event, bytes) else encode_insert_record(event)
+            if isinstance(event, InsertRecord) and event.base == LIE:
+                data = encode_insert_record(replace(event, base=store.tail(NAME).offsets[0]))
+            writer.write_event(data)
+            writer.flush()
+
+
+HEAD = struct.pack(">4sIIQQII", b"PRB\x01", 0xFFFF_FFFF, 1 << 20, 10, 10, 0, 0)
+TEXT = item((TEXTS, b"new", b"r1"))
+
+
+HOSTILE: dict[str, list[bytes | InsertRecord]] = {
+    "magic only": [b"PRB\x01"],
+    "zeros": [b"PRB\x01" + bytes(100)],
+    "other version": [b"PRB\x02 of another version"],
+    "empty record": [b"PRI\x01"],
+    "large record": [b"PRI\x01" + bytes(2 << 20)],
+    "large head": [HEAD + bytes(2 << 20)],
+    "damaged body, bad record": [encode_block([TEXT])[:-1] + b"?", b"PRI\x01\xc0"],
+    "empty ghost": [encode_block([TEXT]), record(ghosts=((),))],
+    "ghost of nothing": [encode_block([TEXT]), record(ghosts=((b"revisions", b""),))],
+    "more blocks": [encode_block([TEXT]), record(blocks=7)],
+    "negative blocks": [encode_block([TEXT]), record(blocks=-1)],
+    "more items": [encode_block([TEXT]), record(items=2)],
+    "base ahead": [encode_block([TEXT]), record(base=1 << 40)],
+    "one block damaged": [encode_block([TEXT]), b"PRB\x01", record(blocks=2)],
+    "long key": [encode_block([item((TEXTS, b"f", b"x" * 100_000))]), record()],
+    "own parent": [encode_block([item((REVISIONS, b"r1x"), ((REVISIONS, b"r1x"),))]), record()],
+    "absent": [encode_block([item((TEXTS, b"new", b"r1"), kind="absent")]), record()],
+    "unknown kind": [encode_block([item((TEXTS, b"new", b"r1"), kind="rot13")]), record()],
+    "negative depth": [encode_block([TEXT], basis=[((TEXTS, b"f", b"r0"), b"x")], depth=-1), record()],
+    "deep": [encode_block([TEXT], basis=[((TEXTS, b"f", b"r0"), b"x")], depth=99), record()],
+    "circle": [encode_block([item((REVISIONS, b"ghost"), ((REVISIONS, b"late"),))]), record()],
+}
+
+
+@pytest.mark.parametrize("events", HOSTILE.values(), ids=HOSTILE)
+def test_event_that_no_repository_writes_is_passed_over(
+    store: Store, repo: Repository, events: list[bytes | InsertRecord]
+) -> None:
+    """A writer cannot take back an event, so one bad event must not be the end of a repository for all."""
+    before = contents(everything(repo))
+    write(store, *events)
+    assert repo.insert_stream(history(2, start=4)).added == 6
+    more = before | contents(history(2, start=4))
+    for reader in (repo, Repository.open(store, NAME)):
+        for ordering in ("unordered", TOPOLOGICAL):
+            assert contents(reader.get_repository_stream(Everything(), ordering)) == more
+        found = reader.check()
+        assert (found.items, found.missing) == (len(more), ())
+        assert found.errors, "a check names it"
+    copy = Repository.open(store, "code/copy", create=True)
+    assert copy_revisions(repo, copy).revisions == 4
+    assert copy.check().is_good
+
+
+def test_stored_item_stays_what_it_was_when_another_is_forged(store: Store, repo: Repository) -> None:
+    """The first one counts, whatever a later event says; and a check names the contradiction."""
+    key = (TEXTS, b"file-0", b"r0")
+    before = contents(everything(repo))
+    write(store, encode_block([item(key, text=b"forged")]), record())
+    for reader in (repo, Repository.open(store, NAME)):
+        reader.refresh()
+        assert contents(everything(reader)) == before
+        (error,) = reader.check().errors
+        assert isinstance(error, ContentConflict)
+        with pytest.raises(ContentConflict):
+            reader.insert_stream(Items().add(key, (), b"forged"))
+
+
+def test_text_that_is_not_what_its_sha1_says_is_named(store: Store, repo: Repository) -> None:
+    """The block is valid and the text is not; all others are read and checked nevertheless."""
+    wrong = Item((TEXTS, b"new", b"r1"), (), bytes(20), "fulltext", b"text")
+    write(store, encode_block([wrong]), record())
+    found = repo.check()
+    (error,) = found.errors
+    assert str(error).startswith("invalid record of texts/new@r1: its sha1 is 372ea08cab33e71c02c651dbc83a474d32c676ea")
+    assert found.items == 14
+
+
+def test_names_that_are_none_do_not_hide_the_others(store: Store, repo: Repository) -> None:
+    """The last list of names that can be read counts; by an insert, a bad one is refused."""
+    with pytest.raises(BadRecord, match="no list of names"):
+        repo.insert_stream(Items().add((REFS, b"1"), (), b"nonsense"))
+    write(store, encode_block([item((REFS, b"1"), text=b"nonsense")]), record())
+    repo.refresh()
+    assert repo.refs() == {b"refs/heads/main": Ref(b"r3")}
+    assert not repo.check().is_good
+    repo.set_refs({b"refs/heads/main": Ref(b"r2"), b"refs/tags/v1": Ref(b"r1", b"gone")})
+    copy = Repository.open(store, "code/copy", create=True)
+    copy_revisions(repo, copy)
+    assert copy.refs() == repo.refs() == {b"refs/heads/main": Ref(b"r2"), b"refs/tags/v1": Ref(b"r1", b"gone")}
+
+
+@pytest.mark.parametrize("end", [0, 1 << 40])
+def test_index_that_lists_something_else_is_named(store: Store, repo: Repository, end: int) -> None:
+    """A repository that seems empty is not all good: a check reads the stream, and not what the index says of it."""
+    at = store.tail(NAME).offsets[0]
+    with store.writer(NAME) as writer, writer.begin_write_event() as file:
+        file.write(encode_index_event(Index(), start=0, end=end or at, last_insert=0, ghosts=[], earlier=[]))
+    store.register_consumer(NAME, "penstock.repository", StreamCut.of(NAME, {0: file.pointer.offset}))
+    opened = Repository.open(store, NAME)
+    is_empty, found = not contents(everything(opened)), opened.check()
+    assert is_empty == (end == 0), "one that cannot be right is not used"
+    assert (found.items, found.is_good) == (14, end != 0)
+
+
+def test_insert_may_have_many_missing_parents(store: Store) -> None:
+    """Changes without what they build on name one for each text; the record of the insert is a large event then."""
+    repository = Repository.open(store, NAME, create=True)
+    items = Items()
+    for number in range(9_000):
+        key = (TEXTS, b"file-%d" % number)
+        items.add((*key, b"r1"), ((*key, b"r0" * 60),), b"text")
+    assert repository.insert_stream(items).added == 9_000
+    assert repository.check().is_good
+    assert len(Repository.open(store, NAME)._ghosts) == 9_000
