@@ -47,7 +47,7 @@ TEXT_SIZE_MAX: Final = 1 << 30  # it is in memory as a whole; a few bytes can st
 
 def check_key(key: object) -> None:
     """Require a whole key."""
-    if not isinstance(key, tuple) or not key or not all(type(element) is bytes and element for element in key):
+    if not isinstance(key, tuple) or not key or set(map(type, key)) != {bytes} or b"" in key:
         raise BadArgument(f"invalid key {shown(key)}: use a tuple of bytes, none of them empty")
     if sum(map(len, key)) > KEY_SIZE_MAX:
         raise BadArgument(f"invalid key {shown(key)}: use at most {KEY_SIZE_MAX:,} bytes")

@@ -62,12 +62,17 @@ def encode_knit_delta(
     body: list[bytes] = []
     lines = 0
     for start, end, new_start, new_lines in differing_hunks(basis, text):
-        body.append(b"%d,%d,%d\n" % (start, end, len(new_lines)))
-        lines += 1 + len(new_lines)
+        count = len(new_lines)
+        lines += 1 + count
         if origins is not None:
-            body += _annotated(new_lines, origins[new_start : new_start + len(new_lines)])
-        elif new_lines:
-            body += (b"\n".join(new_lines), b"\n")
+            body += (
+                b"%d,%d,%d\n" % (start, end, count),
+                *_annotated(new_lines, origins[new_start : new_start + count]),
+            )
+        elif count:
+            body.append(b"%d,%d,%d\n%b\n" % (start, end, count, b"\n".join(new_lines)))
+        else:
+            body.append(b"%d,%d,0\n" % (start, end))
     return _record(text, body, lines, key=key), {"noeol": _is_noeol(text)}
 
 
