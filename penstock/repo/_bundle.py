@@ -32,11 +32,14 @@ from penstock.errors import BadArgument, BundleCorrupt
 from penstock.model import check_kind, check_method, shown
 from penstock.repo._contents import RepositoryContents
 from penstock.repo._index import decode_rows, encode_rows
+from penstock.repo._keys import REVISIONS
 from penstock.repo._packer import Packer
 from penstock.repo._ranges import open_ranges
+from penstock.repo._records import ContentFactory
+from penstock.repo._refs import encode_refs, next_refs_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.repo._keys import Key
     from penstock.repo._ranges import RangeFile
     from penstock.repo._records import RecordStream
+    from penstock.repo._refs import Ref
 
 __all__ = ["Bundle", "BundleResult"]
 
@@ -109,18 +113,25 @@ class Bundle(RepositoryContents):
             raise
 
     @staticmethod
-    def write(path_or_file: str | os.PathLike[str] | BinaryIO, stream: RecordStream) -> BundleResult:
+    def write(
+        path_or_file: str | os.PathLike[str] | BinaryIO,
+        stream: RecordStream,
+        *,
+        refs: Mapping[bytes, Ref] | None = None,
+    ) -> BundleResult:
         """Write a stream into a new bundle, and return what it has.
 
-        A file appears under its name when it is complete, and an older one of that name stays until then.
+        ``refs`` are branches and tags for a stream that has none, as that of ``Everything`` has: the bundle gets those
+        whose revisions are in the stream. A file appears under its name when it is complete, and an older one of that
+        name stays until then.
         """
         check_method("stream", stream, "iter_contents")
         if isinstance(path_or_file, str | os.PathLike):
             with _replacing(Path(os.fspath(path_or_file))) as file:
-                return _write(file, stream)
+                return _write(file, stream, refs or {})
         check_method("file", path_or_file, "write")
         with tempfile.TemporaryFile() as file:
-            result = _write(file, stream)
+            result = _write(file, stream, refs or {})
             file.seek(0)
             while part := file.read(1 << 20):
                 path_or_file.write(part)
@@ -144,10 +155,13 @@ class Bundle(RepositoryContents):
         self.close()
 
 
-def _write(file: BinaryIO, stream: RecordStream) -> BundleResult:
+def _write(file: BinaryIO, stream: RecordStream, refs: Mapping[bytes, Ref]) -> BundleResult:
     file.write(_MAGIC)
     packer = Packer(file)
     packer.take(stream)
+    revisions = {key[-1] for key in packer.added if key[0] == REVISIONS}
+    if named := {name: ref for name, ref in refs.items() if ref.revision in revisions}:
+        packer.add((), ContentFactory(next_refs_key(None), (), encode_refs(named)))
     missing = packer.missing
     packer.finish(keep_held=True)
     index_start = file.seek(0, os.SEEK_END)

@@ -62,7 +62,9 @@ def copy_revisions(
         ours = target.refs()
         changed.clear()
         changed.update(name for name, ref in theirs.items() if ours.get(name) != ref)
-        diverged = sorted(name for name in changed & ours.keys() if not _follows(source, ours[name], theirs[name]))
+        diverged = sorted(
+            name for name in changed & ours.keys() if not _follows(ours[name], theirs[name], source, target)
+        )
         if diverged and not force:
             raise RefsDiverged(diverged)
         return ours | theirs
@@ -84,9 +86,14 @@ def copy_revisions(
     return CopyResult(len(missing), items, tuple(sorted(changed)))
 
 
-def _follows(source: RepositoryContents, before: Ref, after: Ref) -> bool:
-    """Whether a revision is an ancestor of the one that takes its place."""
-    return any(revision == before.revision for revision in ancestry([after.revision], source.revision_parents))
+def _follows(before: Ref, after: Ref, source: RepositoryContents, target: Repository) -> bool:
+    """Whether a revision is an ancestor of the one that takes its place; a bundle of changes has only the last ones."""
+
+    def parents_of(revision: bytes) -> list[bytes] | None:
+        parents = source.revision_parents(revision)
+        return parents if parents is not None else target.revision_parents(revision)
+
+    return any(revision == before.revision for revision in ancestry([after.revision], parents_of))
 
 
 def _missing(source: RepositoryContents, target: Repository) -> list[bytes]:

@@ -266,20 +266,23 @@ class Repository(RepositoryContents):
         self, change: Callable[[], Mapping[bytes, Ref]], *, tags: Mapping[Key, bytes] | None = None
     ) -> None:
         """Store the names that ``change`` returns; it is called again if somebody else changes them first."""
+        own = self if self.below is None else Repository.open(self._store, self.stream)  # whose versions are its own
         while True:
             self.refresh()
-            last = last_refs_key(self)
+            own.refresh()
+            last = last_refs_key(own)
             text = encode_refs(change())
-            if last is not None and self.text(last) == text:
+            if last is not None and own.text(last) == text:
                 return
             factories = [ContentFactory(key, (), tag) for key, tag in (tags or {}).items()]
             factories.append(ContentFactory(next_refs_key(last), () if last is None else (last,), text))
             try:
-                self.insert_stream(RepositoryStream(iter([Record((), iter(factories))])))
+                own.insert_stream(RepositoryStream(iter([Record((), iter(factories))])))
             except ContentConflict as error:
                 if error.key[0] != REFS:
                     raise
             else:
+                self.refresh()
                 return
 
     def _append(self, packer: Packer, base: int) -> None:

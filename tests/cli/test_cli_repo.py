@@ -47,8 +47,8 @@ def test_from_git_and_back_on_the_command_line(call: Call, here: Path) -> None:
 
 
 def test_bundle_is_read_like_a_repository(call: Call, here: Path) -> None:
-    """It is a frozen repository: in one file, with branches and tags if it has everything."""
-    make_project(here, is_imported=True)
+    """It is a frozen repository: in one file, with branches and tags, also if it has changes only."""
+    history = make_project(here, is_imported=True)
     assert call("repo", "bundle", "create", "code/project", "all.bundle").code == 0
     opened = json.loads(call("repo", "bundle", "open", "all.bundle", "--json").out)
     assert (opened["revisions"], len(opened["refs"]), opened["missing"]) == (2, 3, [])
@@ -56,10 +56,19 @@ def test_bundle_is_read_like_a_repository(call: Call, here: Path) -> None:
     assert len(call("repo", "log", "all.bundle").lines) == 2
     assert call("repo", "bundle", "check", "all.bundle").lines[-1].endswith("all good")
     made = json.loads(call("repo", "bundle", "create", "code/project", "new.bundle", "--known", "v1", "--json").out)
-    assert made["items"] == 3
+    assert made["items"] == 4, "with the names"
+    changes = json.loads(call("repo", "bundle", "open", "new.bundle", "--json").out)
+    assert (changes["revisions"], sorted(changes["refs"])) == (1, ["HEAD", "refs/heads/main"])
     assert (
         call("repo", "pull", "code/copy", "all.bundle").out == "code/copy: 2 new revisions, 6 items, 3 changed names\n"
     )
+    history.name(b"refs/heads/main", history.commit([2], {b"new": plain(b"x")}))
+    history.write(here / "project")
+    call("repo", "import", "project", "code/project")
+    call("repo", "bundle", "create", "code/project", "next.bundle", "--known", opened["refs"]["refs/heads/main"])
+    pulled = call("repo", "pull", "code/copy", "next.bundle").out
+    assert pulled == "code/copy: 1 new revision, 3 items, 2 changed names\n"
+    assert len(call("repo", "log", "code/copy", "main").lines) == 3
     damaged = bytearray(here.joinpath("all.bundle").read_bytes())
     damaged[60] ^= 1
     here.joinpath("bad.bundle").write_bytes(damaged)

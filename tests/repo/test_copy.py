@@ -118,6 +118,41 @@ def test_names_are_changed_by_several_at_once(store: Engine) -> None:
     assert second.heads() == [b"code/x", b"r8"]
 
 
+def test_bundle_of_changes_moves_branches(store: Engine, tmp_path: Path) -> None:
+    """Changes by mail: a branch goes on where it was, and one that has diverged is not moved unnoticed."""
+    source, target = (Repository.open(store, name, create=True) for name in ("code/source", "code/target"))
+    source.insert_stream(history(4))
+    source.set_refs({b"refs/heads/main": Ref(b"r3"), b"refs/heads/old": Ref(b"r3")})
+    copy_revisions(source, target)
+    source.insert_stream(history(2, start=4))
+    names = {b"refs/heads/main": Ref(b"r5"), b"refs/heads/old": Ref(b"r3"), b"refs/tags/v1": Ref(b"r4", b"t1")}
+    source.set_refs(names, tags={(b"tags", b"t1", b"r4"): b"tag"})
+    Bundle.write(tmp_path / "b", source.get_repository_stream(Between([b"r5"], [b"r3"])), refs=source.refs())
+    with Bundle.open(tmp_path / "b") as changes:
+        assert changes.refs().keys() == {b"refs/heads/main", b"refs/tags/v1"}
+        assert changes.stacked_on(target).refs() == names, "of a stack, the names of both"
+        diverged = Repository.open(store, "code/diverged", create=True)
+        copy_revisions(target, diverged)
+        diverged.insert_stream(Items().add((REVISIONS, b"other"), ((REVISIONS, b"r3"),), b"x"))
+        diverged.set_refs({b"refs/heads/main": Ref(b"other")})
+        with pytest.raises(RefsDiverged, match="refs/heads/main"):
+            copy_revisions(changes, diverged)
+        assert copy_revisions(changes, target).revisions == 2
+    assert (target.refs(), target.text((b"tags", b"t1", b"r4"))) == (names, b"tag")
+    assert target.check().is_good
+
+
+def test_names_of_a_stack_are_set_in_its_upper_repository(store: Engine) -> None:
+    """However many versions of the names the lower one has, those of the upper one are found again without it."""
+    upper, lower = (Repository.open(store, name, create=True) for name in ("code/upper", "code/lower"))
+    for number in range(5):
+        lower.set_refs({b"refs/heads/main": Ref(b"r%d" % number), b"refs/heads/lower": Ref(b"r0")})
+    upper.stacked_on(lower).set_refs({b"refs/heads/main": Ref(b"own")})
+    assert Repository.open(store, "code/upper").refs() == {b"refs/heads/main": Ref(b"own")}
+    stacked = {b"refs/heads/main": Ref(b"own"), b"refs/heads/lower": Ref(b"r0")}
+    assert Repository.open(store, "code/upper").stacked_on(lower).refs() == stacked
+
+
 def test_heads_are_found_without_names(store: Engine) -> None:
     """A repository that was not made from git may have no branches."""
     repository = Repository.open(store, "code/x", create=True)

@@ -29,16 +29,17 @@ def create(
 ) -> None:
     """Write the revisions of a repository into a file, from which any of them can be read or pulled.
 
-    A bundle of everything has the branches and tags, too.
+    It has the branches and tags whose revisions are in it.
     """
-    from penstock.repo import Between, Bundle, Everything, Search, key_name
+    from penstock.repo import Between, Bundle, Everything, key_name
 
     with opened_contents(stream, store) as contents:
-        search: Search = Everything()
         if revision or known:
             heads = [read_revision(contents, name) for name in revision or ()] or contents.heads()
             search = Between(heads, [read_revision(contents, name) for name in known or ()])
-        result = Bundle.write(file, contents.get_repository_stream(search))
+            result = Bundle.write(file, contents.get_repository_stream(search), refs=contents.refs())
+        else:
+            result = Bundle.write(file, contents.get_repository_stream(Everything()))
     if as_json:
         missing = [key_name(key) for key in result.missing]
         print_json({"bundle": str(file), "items": result.items, "missing": missing})
