@@ -70,10 +70,17 @@ _ON_SOURCES: Final = ("tests/test_dependencies.py", "tests/test_seeds.py", "test
 
 
 @pytest.fixture(scope="session")
-def python_of_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def quick_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A Python that starts at once, with a ``penstock`` beside it."""
+    with warm_python(tmp_path_factory.mktemp("python")) as executable:
+        yield executable
+
+
+@pytest.fixture(scope="session")
+def python_of_spark(quick_python: Path) -> Iterator[None]:
     """Let a Spark that this process starts have a Python that starts at once."""
-    with warm_python(tmp_path_factory.mktemp("python")) as executable, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", str(executable))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", str(quick_python))
         yield
 
 

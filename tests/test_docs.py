@@ -1,8 +1,9 @@
 """What the documents show, works.
 
 Each document is a story: its blocks run one after another in one folder that was empty at first. Every block is
-a process of its own, so that each can be copied alone; only a plain ``penstock`` command runs in this process,
-because starting Python for each of them takes most of the time.
+a process of its own, so that each can be copied alone; only a plain ``penstock`` command runs in this process. Starting
+Python would take most of the time, so the processes are forks of one that has imported everything; ``make explore``
+starts them as a user does.
 """
 
 from __future__ import annotations
@@ -107,12 +108,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.long
 @pytest.mark.usefixtures("python_of_spark")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_block_runs(document: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_runs(document: Path, folder: Path, quick_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer copies these lines; the first one that fails is where most of them leave.
 
     The ports of a server are free ones, whatever else this machine does.
     """
     port, http_port = map(str, free_ports(2))
+    if not EXPLORES:
+        monkeypatch.setattr(sys, "executable", str(quick_python))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PENSTOCK_PORT", port)
     monkeypatch.setenv("PENSTOCK_HTTP_PORT", http_port)
