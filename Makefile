@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark.jsa
 FUZZ := $(VENV)-fuzz
 ATHERIS := $(FUZZ)/atheris
-UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/repo tests/stream tests/testing tests/wire \
+UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/ports tests/repo tests/stream tests/testing tests/wire \
   tests/test_connect.py tests/test_dependencies.py tests/test_ports.py tests/test_seeds.py tests/test_tidy.py
 
 .PHONY: help setup check test fuzz explore lint format demo bench clean
@@ -19,7 +19,8 @@ help: ## Show this list
 
 setup: $(READY) ## Make .venv with everything in it (PYTHON=python3.13: .venv-python3.13)
 
-$(READY): pyproject.toml constraints.txt tools/setup.sh tests/events/reference/package-lock.json
+$(READY): pyproject.toml constraints.txt tools/setup.sh tests/events/reference/package-lock.json \
+  tests/azure/package-lock.json
 	@VENV=$(VENV) PYTHON=$(PYTHON) tools/setup.sh
 
 # Where this fails, tests only take longer.
@@ -71,5 +72,5 @@ bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, R
 	@$(BIN)/python -m bench.spark
 
 clean: ## Remove .venv and everything built
-	@rm -rf .venv .venv-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .fuzz .futoin .futoin.new
+	@rm -rf .venv .venv-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .fuzz .futoin .futoin.new .azurite .azurite.new
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,12 +8,15 @@ import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from penstock.plog import FilePlogs
+from tests.azure import azurite
+from tests.s3 import BUCKET, s3_server
 from tests.sampling import EXPLORES, examples
 from tests.warm_python import warm_python
 
@@ -82,6 +85,45 @@ def python_of_spark(quick_python: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", str(quick_python))
         yield
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all processes of this test run share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def s3_environment(run_folder: Path) -> Iterator[dict[str, str]]:
+    """The variables of the environment that lead to the S3 server of this test run."""
+    with s3_server(run_folder / "s3") as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def azurite_environment(run_folder: Path) -> Iterator[dict[str, str]]:
+    """The variables of the environment that lead to the Azure server of this test run."""
+    if reason := azurite.missing():
+        pytest.skip(reason)
+    with azurite.azurite_server(run_folder / "azurite") as environment:
+        yield environment
+
+
+@pytest.fixture
+def s3_address(s3_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place in S3 that this test has to itself."""
+    for name, value in s3_environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{uuid4().hex}"
+
+
+@pytest.fixture
+def azurite_address(azurite_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place in Azure that this test has to itself."""
+    for name, value in azurite_environment.items():
+        monkeypatch.setenv(name, value)
+    return f"az://{azurite.CONTAINER}/{uuid4().hex}"
 
 
 class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]

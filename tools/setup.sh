@@ -52,22 +52,32 @@ ensure_postgresql() {
     say "no PostgreSQL: tests of the outbox that need it will be skipped"
 }
 
-# The reference implementation of FutoIn event streams is tested beside ours, where Node runs it.
-ensure_reference() {
-    local packages=tests/events/reference installed=.futoin
+# Packages of Node that only tests need: FOLDER with the pins, FOLDER to install into, what they are.
+ensure_node_packages() {
+    local packages=$1 installed=$2 what=$3
     cmp -s "$packages/package-lock.json" "$installed/package-lock.json" && return
-    if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
-        may_install && apt_install nodejs npm || true
-    fi
     if command -v npm >/dev/null; then
-        say "installing the reference implementation of FutoIn"
+        say "installing $what"
         rm -rf "$installed" "$installed.new"
         mkdir "$installed.new"
         cp "$packages/package.json" "$packages/package-lock.json" "$installed.new"
         (cd "$installed.new" && npm ci --silent --ignore-scripts --no-audit --no-fund --omit=optional >&2) &&
             mv "$installed.new" "$installed" && return
     fi
-    say "no Node, or no way to its packages: tests against the reference implementation of FutoIn will be skipped"
+    say "no Node, or no way to its packages: tests against $what will be skipped"
+}
+
+ensure_node() {
+    command -v node >/dev/null && command -v npm >/dev/null && return
+    may_install && apt_install nodejs npm && return
+    say "no Node: install nodejs and npm if you want all tests; going on without them"
+}
+
+# FutoIn event streams and buckets of Azure are tested beside what others wrote, where Node runs it.
+ensure_references() {
+    ensure_node
+    ensure_node_packages tests/events/reference .futoin "the reference implementation of FutoIn"
+    ensure_node_packages tests/azure .azurite "Azurite"
 }
 
 # Breezy answers for the storage kinds of repositories, in a process of its own, and is no part of the environment.
@@ -96,13 +106,13 @@ install_packages() {
     local pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
     "${pip[@]}" --constraint constraints.txt hatchling
     "${pip[@]}" --no-build-isolation --no-deps --editable .
-    "${pip[@]}" --constraint constraints.txt 'penstock-stream[delta,dev,events,pipelines,repo,server,spark]'
+    "${pip[@]}" --constraint constraints.txt 'penstock-stream[delta,dev,events,objects,pipelines,repo,server,spark]'
 }
 
 ensure_java
 ensure_postgresql
 ensure_venv
-ensure_reference &
+ensure_references &
 ensure_breezy &
 install_packages
 wait

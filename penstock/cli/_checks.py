@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PYTHON_MIN: Final = (3, 11)
 _JAVA_MIN: Final = 17
-_EXTRAS: Final = ("spark", "server")
+_EXTRAS: Final = ("spark", "server", "objects")
 _FREE_BYTES_MIN: Final = 64 << 20
 _FREE_BYTES_WARN: Final = 1 << 30
 _DESCRIPTORS_WARN: Final = 1024
@@ -67,6 +67,8 @@ def _check_package(need: Requirement) -> Check:
 def _check_extra(extra: str, needed: Sequence[Requirement]) -> Check:
     results = {need.name: need.check() for need in needed}
     missing = [f"{name} {found}" for name, (usable, found) in results.items() if not usable]
+    if not needed:
+        missing = ["this installation is older than the extra"]
     if missing:
         fix = f"to use it: pip install 'penstock-stream[{extra}]'"
         return Check(name=f"extra {extra}", status="warn", found=", ".join(missing), fix=fix)

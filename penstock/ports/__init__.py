@@ -5,13 +5,18 @@ The code that makes decisions is written against these protocols. The classes he
 interrupt the main thread.
 """
 
+from penstock.ports._bucket import Bucket
+from penstock.ports._bucket_address import BucketAddress
 from penstock.ports._clock import Clock, Random, SystemClock, SystemRandom
 from penstock.ports._disk import Bytes, Disk, File, OsDisk, OsFile, check_no_file, map_file, owner_name, write_all
 from penstock.ports._interruption import interruptible, interruption_point, opened, uninterrupted
 from penstock.ports._objects import Objects, StoredObject
+from penstock.ports._request_counts import RequestCount
 from penstock.ports._sockets import copied_socket
 
 __all__ = [
+    "Bucket",
+    "BucketAddress",
     "Bytes",
     "Clock",
     "Disk",
@@ -20,6 +25,7 @@ __all__ = [
     "OsDisk",
     "OsFile",
     "Random",
+    "RequestCount",
     "StoredObject",
     "SystemClock",
     "SystemRandom",

@@ -27,7 +27,6 @@ from penstock.repo import (
     Repository,
     Revisions,
 )
-from tests.repo.s3 import BUCKET, s3_server
 from tests.repo.streams import Items, contents, everything, history
 
 if TYPE_CHECKING:
@@ -200,14 +199,11 @@ def test_one_text_is_read_over_http_by_range(tmp_path: Path) -> None:
         server.server_close()
 
 
-def test_a_bundle_in_an_object_store_is_read_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_in_an_object_store_is_read_there(tmp_path: Path, s3_address: str) -> None:
     """The environment says where the object store is, and how one signs in, as for other programs."""
     Bundle.write(tmp_path / "b", history(20))
-    with s3_server(tmp_path) as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        obstore.put(S3Store(BUCKET), "some/history.bundle", (tmp_path / "b").read_bytes())
-        with Bundle.open(f"s3://{BUCKET}/some/history.bundle") as bundle:
-            assert contents(everything(bundle)) == contents(history(20))
-        with pytest.raises(BundleUnreadable, match="some/nothing"):
-            Bundle.open(f"s3://{BUCKET}/some/nothing")
+    obstore.put(S3Store.from_url(s3_address), "some/history.bundle", (tmp_path / "b").read_bytes())
+    with Bundle.open(f"{s3_address}/some/history.bundle") as bundle:
+        assert contents(everything(bundle)) == contents(history(20))
+    with pytest.raises(BundleUnreadable, match="some/nothing"):
+        Bundle.open(f"{s3_address}/some/nothing")
