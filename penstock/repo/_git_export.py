@@ -1,8 +1,10 @@
 """To git: the revisions of a search as a stream for ``git fast-import``.
 
 Each revision comes behind its parents, with the paths that differ from the first one. A parent that the search does not
-find is named by its id: the target has it, since an earlier export has made it there. Where git's stream can express
-all of a commit, it gets the id that it had; it cannot express signatures and unknown headers, so those are left out.
+find is named by its id: the target has it, since an earlier export has made it there. So is one that is not in the
+repository at all, as of a shallow clone; git refuses the stream where it does not have that commit. Where git's stream
+can express all of a commit, it gets the id that it had; it cannot express signatures and unknown headers, so those are
+left out.
 """
 
 from __future__ import annotations
@@ -38,10 +40,11 @@ _QUOTED: Final = re.compile(rb'["\\\x00-\x1f\x7f]')
 
 @dataclass(frozen=True, slots=True)
 class GitExportResult:
-    """How many revisions and texts were written."""
+    """How many revisions and texts were written, and the parents that are named and are not in the repository."""
 
     revisions: int
     texts: int
+    missing: tuple[bytes, ...]
 
 
 def export_git(
@@ -69,7 +72,7 @@ def export_git(
         on_progress(done, len(parents))
     export.names(contents.refs().items())
     file.write(b"done\n")
-    return GitExportResult(len(parents), export.texts)
+    return GitExportResult(len(parents), export.texts, tuple(sorted(export.missing)))
 
 
 class _Export:
@@ -77,6 +80,7 @@ class _Export:
         self._contents, self._write = contents, file.write
         self._numbers: dict[Key, bytes] = {}  # the numbers of what was written, as git names them
         self._last: Inventory | None = None
+        self.missing: set[bytes] = set()
 
     @property
     def texts(self) -> int:
@@ -87,10 +91,13 @@ class _Export:
         """Write a revision, and before it the texts that are needed for the first time."""
         text = self._contents.revision(revision)
         parents = self._contents.revision_parents(revision) or []
-        present = [parent for parent in parents if (REVISIONS, parent) in self._contents]
-        before = self._inventory(present[0]) if present else Inventory(revision)
-        changes = self._inventory(revision).changes_from(before)
-        files: list[bytes] = []
+        missing = {parent for parent in parents if (REVISIONS, parent) not in self._contents}
+        self.missing |= missing
+        is_whole = not parents or parents[0] in missing
+        changes = self._inventory(revision).changes_from(
+            Inventory(revision) if is_whole else self._inventory(parents[0])
+        )
+        files = [b"deleteall\n"] if parents and is_whole else []
         for path, entry in changes.items():
             if entry is None:
                 files.insert(0, b"D %b\n" % _quoted(path))
@@ -101,13 +108,13 @@ class _Export:
             else:
                 mode = {"file": b"100644", "executable": b"100755", "symlink": b"120000"}[entry.kind]
                 files.append(b"M %b %b %b\n" % (mode, self._blob(entry.key), _quoted(path)))
-        lines = [b"reset %b\n" % _REF] if not present else []
+        lines = [b"reset %b\n" % _REF] if not parents else []
         lines += [b"commit %b\n" % _REF, b"mark %b\n" % self._new_number((REVISIONS, revision))]
         for name in (b"author", b"committer", b"encoding"):
             if (value := text.header(name)) is not None:
                 lines.append(b"%b %b\n" % (name, _one_line(revision, value)))
         lines.append(b"data %d\n%b\n" % (len(text.message), text.message))
-        for number, parent in enumerate(present):
+        for number, parent in enumerate(parents):
             lines.append(b"%b %b\n" % (b"merge" if number else b"from", self._name_of(parent)))
         self._write(b"".join([*lines, *files, b"\n"]))
 

@@ -44,6 +44,12 @@ def test_from_git_and_back_on_the_command_line(call: Call, here: Path) -> None:
     git(here, "init", "-q", "--bare", "back")
     git(here / "back", "fast-import", "--quiet", stdin=call("repo", "export", "code/x").raw)
     assert git(here / "back", "for-each-ref") == git(here / "project", "for-each-ref")
+    git(here, "clone", "-q", "--bare", "--depth=1", f"file://{here / 'project'}", "shallow")
+    call("repo", "import", "shallow", "code/shallow")
+    missing = (
+        f"penstock: 1 parent not in the repository, such as {second[0]}: import the stream where git has those commits"
+    )
+    assert call("repo", "export", "code/shallow").err.splitlines() == [missing]
 
 
 def test_bundle_is_read_like_a_repository(call: Call, here: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from subprocess import CalledProcessError
 from typing import TYPE_CHECKING
 
 import pytest
 
 import penstock
 from penstock.errors import BadArgument, BadRecord, RepositoryError
-from penstock.repo import INVENTORIES, REVISIONS, SIGNATURES, TEXTS, Between, Everything, Ref, Repository
+from penstock.repo import INVENTORIES, REVISIONS, SIGNATURES, TEXTS, Between, Everything, Ref, Repository, Revisions
 from penstock.repo import _git_import as git_import
 from penstock.repo.git import export_git, import_git
 from tests.repo.git_history import LINES, SUBMODULE, History, awkward_history, git, plain
@@ -144,6 +145,27 @@ def test_import_that_was_stopped_goes_on(
     assert contents(repo.get_repository_stream(Everything())) == contents(other.get_repository_stream(Everything()))
 
 
+def test_merge_keeps_the_order_of_its_parents_when_the_first_is_missing(repo: Repository, tmp_path: Path) -> None:
+    """The second parent in its place, or a file of the first that the merge has removed, would be another commit."""
+    history = History()
+    left = history.commit((), {b"a": plain(b"left\n"), b"removed": plain(b"x\n")})
+    right = history.commit((), {b"b": plain(b"right\n")})
+    history.name(b"refs/heads/main", history.commit([left, right], {b"removed": None, b"b": plain(b"right\n")}))
+    source = history.write(tmp_path / "source")
+    merge, first, second = git(source, "rev-parse", "main", "main^1", "main^2").split()
+    full = Repository.open(repo._store, "code/full", create=True)
+    import_git(source, full)
+    parts = full.get_repository_stream(Revisions([merge, first, second]), complete_inventory=True)
+    missing = {(REVISIONS, first), (INVENTORIES, first)}
+    items = [(record.key_prefix, item) for record in parts.iter_contents() for item in record.entries]
+    repo.insert_stream(Items([(prefix, item) for prefix, item in items if (*prefix, *item.key) not in missing]))
+    repo.set_refs({b"refs/heads/again": Ref(merge)})
+    stream = io.BytesIO()
+    assert export_git(repo, stream).missing == (first,)
+    git(source, "fast-import", "--quiet", stdin=stream.getvalue())
+    assert git(source, "rev-parse", "again").strip() == merge
+
+
 def test_signed_commit_keeps_its_signature_and_its_tree(repo: Repository, tmp_path: Path) -> None:
     """Git's stream cannot express a signature, so only the id is another one."""
     source = awkward_history().write(tmp_path / "source")
@@ -193,6 +215,14 @@ def test_shallow_clone_has_ghosts_and_a_damaged_one_is_an_error(repo: Repository
     assert ((REVISIONS, parent) in repo, (REVISIONS, ghost) in repo) == (True, False)
     assert repo.check().is_good
     assert import_git(tmp_path / "shallow", repo).revisions == 0
+    stream = io.BytesIO()
+    assert export_git(repo, stream).missing == (ghost,)
+    with pytest.raises(CalledProcessError):
+        exported(repo, tmp_path / "empty")
+    git(tmp_path, "init", "-q", "--bare", "behind")
+    git(tmp_path / "behind", "fetch", "-q", str(source), f"{ghost.decode()}:refs/heads/old")
+    git(tmp_path / "behind", "fast-import", "--quiet", stdin=stream.getvalue())
+    assert git(tmp_path / "behind", "rev-parse", "main").strip() == head, "the same commit, with all its ancestors"
     git(tmp_path / "shallow", "fetch", "-q", "--unshallow")
     assert import_git(tmp_path / "shallow", repo).revisions == int(git(source, "rev-list", "--count", "main")) - 2
     assert refs_of(exported(repo, tmp_path / "target")) == refs_of(tmp_path / "shallow")

@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli._output import count_of, revision_progress
 from penstock.cli._store import STORE_DEFAULT, StoreOption
-from penstock.cli.repo._contents import ContentsArgument, opened_contents
+from penstock.cli.repo._contents import ContentsArgument, opened_contents, printed
 
 EXAMPLE = "penstock repo export code/project --out project.fi"
 
@@ -24,15 +24,22 @@ def export(
 ) -> None:
     """Write all branches and tags as a stream for git fast-import.
 
-    Commits get the ids that they had, except where they are signed, which git's stream cannot express. For commits with
-    invalid time zones, git fast-import needs --date-format=raw-permissive.
+    Commits get the ids that they had, except where they are signed, which git's stream cannot express. Parents that are
+    not in the repository have to be in git, where the stream is imported. For commits with invalid time zones, git
+    fast-import needs --date-format=raw-permissive.
     """
     from penstock.repo.git import export_git
 
     with opened_contents(stream, store) as contents, revision_progress("exporting") as on_progress:
         if out is None:
-            export_git(contents, sys.stdout.buffer, on_progress=on_progress)
-            return
-        with out.open("wb") as file:
-            result = export_git(contents, file, on_progress=on_progress)
-    typer.echo(f"{out}: {count_of(result.revisions, 'revision')}, {count_of(result.texts, 'text')}")
+            result = export_git(contents, sys.stdout.buffer, on_progress=on_progress)
+        else:
+            with out.open("wb") as file:
+                result = export_git(contents, file, on_progress=on_progress)
+    if out is not None:
+        typer.echo(f"{out}: {count_of(result.revisions, 'revision')}, {count_of(result.texts, 'text')}")
+    if result.missing:
+        missing = (
+            f"{count_of(len(result.missing), 'parent')} not in the repository, such as {printed(result.missing[0])}"
+        )
+        typer.echo(f"penstock: {missing}: import the stream where git has those commits", err=True)
