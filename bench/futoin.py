@@ -35,7 +35,8 @@ from bench.growth import GROWTH_MAX
 from bench.server import count_of, said, started
 from penstock.events._store_events import packed_event
 from penstock.server import Users
-from tests.events import javascript, postgres
+from tests import postgres
+from tests.events import javascript
 from tests.server.apart import free_port
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from penstock.plog import FilePlogs
 from tests.azure import azurite
+from tests.postgres import Postgres, missing, postgres_server
 from tests.s3 import BUCKET, s3_server
 from tests.sampling import EXPLORES, examples
 from tests.warm_python import warm_python
@@ -69,6 +70,7 @@ _BESIDE_SPARK: Final = (  # with a Spark of their own, or with none
     "tests/spark/test_secrets.py::test_the_log_of_a_driver_does_not_tell_secrets",
 )
 _ON_CLUSTER: Final = "tests/spark/test_cluster.py"
+_ON_POSTGRESQL: Final = ("tests/events/test_outbox.py", "tests/cpo/")
 _ON_SOURCES: Final = ("tests/test_dependencies.py", "tests/test_seeds.py", "tests/test_tidy.py")
 
 
@@ -85,6 +87,15 @@ def python_of_spark(quick_python: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", str(quick_python))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server, for tests whose names have "postgresql" in them, as they are or by a parameter."""
+    if reason := missing():
+        pytest.skip(reason)
+    with postgres_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +140,7 @@ def azurite_address(azurite_environment: dict[str, str], monkeypatch: pytest.Mon
 class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]
     """Assigns tests one by one, except that those which share something slow go to one process, and first.
 
-    They share a Spark, a cluster, or the syntax trees of all sources.
+    They share a Spark, a cluster, a PostgreSQL server, or the syntax trees of all sources.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -137,6 +148,8 @@ class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]
             return "cluster"
         if nodeid.startswith(_ON_SOURCES):
             return "sources"
+        if nodeid.startswith(_ON_POSTGRESQL) and "postgresql" in nodeid:
+            return "postgresql"
         is_on_spark = nodeid.startswith(_ON_SPARK) and not nodeid.startswith(_BESIDE_SPARK)
         return "spark" if is_on_spark else nodeid
 

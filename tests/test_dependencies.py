@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PROJECT: Final[dict[str, Any]] = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text())["project"]
 OPTIONAL: Final = {  # folders that may use more than what is always installed
+    "penstock/cpo": {"postgresql"},
     "penstock/events": {"events"},
     "penstock/ports": {"objects"},
     "penstock/repo": {"repo"},
@@ -84,7 +85,7 @@ def test_what_is_imported_beside_the_package_is_declared(folder: str) -> None:
 
 def test_what_is_declared_is_imported() -> None:
     """Each package costs a download, an update and trust, so none stays that nothing uses."""
-    assert declared("delta", "objects", "repo", "server", "spark") - NOT_OURS == set(imported("penstock"))
+    assert declared("delta", "objects", "postgresql", "repo", "server", "spark") - NOT_OURS == set(imported("penstock"))
 
 
 def test_what_plans_a_query_does_not_wait_for_pandas() -> None:

@@ -45,11 +45,11 @@ ensure_java() {
     say "no Java: install Java 17 or newer (default-jre-headless) if you want Spark; going on without it"
 }
 
-# The outbox is tested with it; its tests are skipped where there is none.
+# The outbox and the control plane oracle are tested with it; those tests are skipped where there is none.
 ensure_postgresql() {
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null && return
     may_install && apt_install postgresql && return
-    say "no PostgreSQL: tests of the outbox that need it will be skipped"
+    say "no PostgreSQL: tests of the outbox and of the control plane oracle that need it will be skipped"
 }
 
 # Packages of Node that only tests need: FOLDER with the pins, FOLDER to install into, what they are.
@@ -106,7 +106,7 @@ install_packages() {
     local pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
     "${pip[@]}" --constraint constraints.txt hatchling
     "${pip[@]}" --no-build-isolation --no-deps --editable .
-    "${pip[@]}" --constraint constraints.txt 'penstock-stream[delta,dev,events,objects,pipelines,repo,server,spark]'
+    "${pip[@]}" --constraint constraints.txt 'penstock-stream[delta,dev,events,objects,pipelines,postgresql,repo,server,spark]'
 }
 
 ensure_java

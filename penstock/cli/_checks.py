@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PYTHON_MIN: Final = (3, 11)
 _JAVA_MIN: Final = 17
-_EXTRAS: Final = ("spark", "server", "objects")
+_EXTRAS: Final = ("spark", "server", "objects", "postgresql")
 _FREE_BYTES_MIN: Final = 64 << 20
 _FREE_BYTES_WARN: Final = 1 << 30
 _DESCRIPTORS_WARN: Final = 1024

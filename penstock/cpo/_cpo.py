@@ -24,13 +24,11 @@ from penstock.model import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from penstock.cpo._cluster import PersistenceCluster
     from penstock.cpo._lease import Lease
     from penstock.cpo._metadata_plog import MetadataPlog
     from penstock.model import PlogId
-    from penstock.ports import Clock
 
 _T = TypeVar("_T")
 
@@ -51,6 +49,9 @@ class Versioned:
 
 class CpoRows(Protocol):
     """The rows inside one transaction."""
+
+    now: float
+    """The oracle's time, in seconds since 1970; taken when no other transaction could write any more."""
 
     def get(self, key: str) -> Versioned | None:
         """Return the row, checked; None only if there is certainly none."""
@@ -77,27 +78,34 @@ class Cpo(forks.Handle, ABC):
     with every acquisition and is sent with every action, so the holder of a newer epoch can refuse an older one. Safety
     rests on epochs alone; the clock only decides how soon a dead owner is replaced. An owner that acquires a lease that
     it holds gets a *new* epoch: after a restart it need not wait for its earlier process, and that process is fenced if
-    it still runs. To keep a lease, :meth:`renew` it.
+    it still runs. To keep a lease, :meth:`renew` it. Leases expire by the oracle's clock: on PostgreSQL that of the
+    server, on SQLite that of the machine. So an owner does not compare ``expires`` with a clock of its own: it asks
+    :meth:`lease`, or counts the seconds since before it called :meth:`acquire` or :meth:`renew`.
 
     **Clusters and metadata plogs** are named values: the servers of each persistence cluster, and the plog at which
     the recovery of each partition starts.
 
     Every change is one transaction, on the disk when the call returns. Every call may raise ``StoreClosed``;
-    ``CpoUnavailable`` when the database cannot be used (it is unknown then whether a change was made: read before
-    trying again); ``DiskFull``, when nothing was changed; and ``CpoCorrupt`` when stored data fails its check. Invalid
-    arguments raise ``BadArgument`` and change nothing. Threads may share an oracle, and processes its database; after a
-    fork, open it again.
+    ``CpoUnavailable`` when the database cannot be used (if its ``outcome_unknown`` is set, the change may have been
+    made: read before trying again); ``DiskFull``, when nothing was changed; and ``CpoCorrupt`` when stored data fails
+    its check. Invalid arguments raise ``BadArgument`` and change nothing. Threads may share an oracle, and processes
+    its database; after a fork, open it again.
     """
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(self, path: str) -> None:
         forks.guard(self)
-        self._path, self._clock = path, clock
+        self._path = path
 
     @abstractmethod
-    def _rows(self, *, write: bool) -> AbstractContextManager[CpoRows]:
-        """Begin a transaction; it is committed at the end of the block, rolled back after an error.
+    def _read(self, step: Callable[[CpoRows], _T]) -> _T:
+        """Run a step that reads one state of the rows; it may run several times."""
 
-        Transactions that write run one after another, in all processes.
+    @abstractmethod
+    def _change(self, step: Callable[[CpoRows], _T]) -> _T:
+        """Run a step in a transaction, and commit it; an error of the step rolls it back.
+
+        Transactions that change rows run one after another, in all processes. The step runs again if its transaction
+        was certainly not committed.
         """
 
     @abstractmethod
@@ -111,8 +119,7 @@ class Cpo(forks.Handle, ABC):
     def get(self, key: str) -> Versioned | None:
         """Return the value and the version of ``key``; None if there is no such key."""
         check_text("key", key, size_max=KEY_SIZE_MAX)
-        with self._rows(write=False) as rows:
-            return rows.get(_KEY + key)
+        return self._read(lambda rows: rows.get(_KEY + key))
 
     def cas(self, key: str, value: bytes, *, expected: int) -> int:
         """Set ``key`` if it is at version ``expected`` (0: if it does not exist); return its new version.
@@ -122,17 +129,23 @@ class Cpo(forks.Handle, ABC):
         check_text("key", key, size_max=KEY_SIZE_MAX)
         check_value(value)
         check_version(expected, least=0)
-        with self._rows(write=True) as rows:
+
+        def change(rows: CpoRows) -> int:
             _expect(key, rows.get(_KEY + key), expected)
             return rows.put(_KEY + key, value)
+
+        return self._change(change)
 
     def delete(self, key: str, *, expected: int) -> None:
         """Remove ``key`` if it is at version ``expected``; ``CasConflict`` if it is not."""
         check_text("key", key, size_max=KEY_SIZE_MAX)
         check_version(expected, least=1)
-        with self._rows(write=True) as rows:
+
+        def change(rows: CpoRows) -> None:
             _expect(key, rows.get(_KEY + key), expected)
             rows.remove(_KEY + key)
+
+        self._change(change)
 
     def keys(self, prefix: str = "") -> list[str]:
         """Return the keys that start with ``prefix``, sorted."""
@@ -140,43 +153,61 @@ class Cpo(forks.Handle, ABC):
 
     def acquire(self, name: str, owner: str, *, seconds: float) -> Lease:
         """Take the lease ``name`` for ``seconds``, with a new epoch; ``LeaseHeld`` while another owner has it."""
+        _check_lease_name(name)
         check_text("owner", owner, size_max=OWNER_SIZE_MAX)
         check_seconds(seconds)
-        with self._rows(write=True) as rows:
+
+        def change(rows: CpoRows) -> Lease:
             last = self._last_lease(rows, name)
-            lease = _lease.granted(last, name=name, owner=owner, now=self._clock.now(), seconds=seconds)
+            lease = _lease.granted(last, name=name, owner=owner, now=rows.now, seconds=seconds)
             rows.put(_LEASE + name, _lease.encode(lease))
             return lease
 
+        return self._change(change)
+
     def renew(self, lease: Lease, *, seconds: float) -> Lease:
         """Hold ``lease`` for ``seconds`` from now on; ``LeaseLost`` if it ran out or has a newer epoch."""
+        _check_lease_name(lease.name)
         check_seconds(seconds)
-        with self._rows(write=True) as rows:
+
+        def change(rows: CpoRows) -> Lease:
             last = self._last_lease(rows, lease.name)
-            new = _lease.renewed(last, lease, now=self._clock.now(), seconds=seconds)
+            new = _lease.renewed(last, lease, now=rows.now, seconds=seconds)
             rows.put(_LEASE + lease.name, _lease.encode(new))
             return new
 
+        return self._change(change)
+
     def release(self, lease: Lease) -> None:
         """Release ``lease`` before it expires; a lease that is lost is left to its new owner."""
-        with self._rows(write=True) as rows:
+        _check_lease_name(lease.name)
+
+        def change(rows: CpoRows) -> None:
             new = _lease.released(self._last_lease(rows, lease.name), lease)
             if new is not None:
                 rows.put(_LEASE + lease.name, _lease.encode(new))
 
+        self._change(change)
+
     def lease(self, name: str) -> Lease | None:
         """Return the lease on ``name`` that is held now; None if it is free."""
-        with self._rows(write=False) as rows:
+        _check_lease_name(name)
+
+        def read(rows: CpoRows) -> Lease | None:
             last = self._last_lease(rows, name)
-        return last if last is not None and last.holds(now=self._clock.now()) else None
+            return last if last is not None and last.holds(now=rows.now) else None
+
+        return self._read(read)
 
     def leases(self, prefix: str = "") -> list[Lease]:
         """Return the leases that are held now and whose names start with ``prefix``, sorted by name."""
-        with self._rows(write=False) as rows:
+
+        def read(rows: CpoRows) -> list[Lease]:
             names = [key.removeprefix(_LEASE) for key in rows.keys(_LEASE + prefix)]
             last = [self._last_lease(rows, name) for name in names]
-        now = self._clock.now()
-        return [lease for lease in last if lease is not None and lease.holds(now=now)]
+            return [lease for lease in last if lease is not None and lease.holds(now=rows.now)]
+
+        return self._read(read)
 
     def register_cluster(self, name: str, groups: Mapping[str, Sequence[str]]) -> None:
         """Register the groups of a cluster and the addresses of their servers.
@@ -186,18 +217,20 @@ class Cpo(forks.Handle, ABC):
         cluster = _cluster.PersistenceCluster.of(name, groups)
         value = _cluster.encode(cluster)
         check_value(value)
-        with self._rows(write=True) as rows:
+
+        def change(rows: CpoRows) -> None:
             present = rows.get(_CLUSTER + name)
             if present is None:
                 rows.put(_CLUSTER + name, value)
             elif present.value != value:
                 raise ClusterExists(name)
 
+        self._change(change)
+
     def cluster(self, name: str) -> PersistenceCluster:
         """Return the cluster registered as ``name``, ``NoSuchCluster`` if none is."""
         check_name("cluster", name)
-        with self._rows(write=False) as rows:
-            row = rows.get(_CLUSTER + name)
+        row = self._read(lambda rows: rows.get(_CLUSTER + name))
         if row is None:
             raise NoSuchCluster(name)
         return self._decoded(_CLUSTER + name, lambda: _cluster.decode(name, row.value))
@@ -209,8 +242,7 @@ class Cpo(forks.Handle, ABC):
     def metadata_plog(self, partition: str) -> MetadataPlog | None:
         """Return the newest metadata plog of ``partition``, None if it has none yet."""
         check_name("partition", partition)
-        with self._rows(write=False) as rows:
-            row = rows.get(_METADATA + partition)
+        row = self._read(lambda rows: rows.get(_METADATA + partition))
         if row is None:
             return None
         plog_id = self._decoded(_METADATA + partition, lambda: _metadata_plog.decode(row.value))
@@ -221,16 +253,17 @@ class Cpo(forks.Handle, ABC):
         check_name("partition", partition)
         check_plog_id(plog_id)
         check_version(expected, least=0)
-        with self._rows(write=True) as rows:
+
+        def change(rows: CpoRows) -> int:
             _expect(_METADATA + partition, rows.get(_METADATA + partition), expected)
             return rows.put(_METADATA + partition, _metadata_plog.encode(plog_id))
 
+        return self._change(change)
+
     def _names(self, space: str, prefix: str = "") -> list[str]:
-        with self._rows(write=False) as rows:
-            return [key.removeprefix(space) for key in rows.keys(space + prefix)]
+        return [key.removeprefix(space) for key in self._read(lambda rows: rows.keys(space + prefix))]
 
     def _last_lease(self, rows: CpoRows, name: str) -> Lease | None:
-        check_text("lease", name, size_max=KEY_SIZE_MAX)
         row = rows.get(_LEASE + name)
         if row is None:
             return None
@@ -248,3 +281,7 @@ def _expect(key: str, row: Versioned | None, expected: int) -> None:
     actual = 0 if row is None else row.version
     if actual != expected:
         raise CasConflict(key, expected=expected, actual=actual)
+
+
+def _check_lease_name(name: object) -> None:
+    check_text("lease", name, size_max=KEY_SIZE_MAX)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, String, Table, bindparam, delete, insert, select
-from sqlalchemy.exc import SQLAlchemyError
+import sqlalchemy as sa
 
 from penstock.cpo import _root
 from penstock.cpo._cpo import Cpo, Versioned
@@ -16,52 +14,62 @@ from penstock.cpo._root import ROOT_KEY, Root
 from penstock.errors import CpoCorrupt, FormatUnknown, StoreClosed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection
 
-    from penstock.errors import PenstockError
-    from penstock.ports import Clock
+    from penstock.cpo._cpo import CpoRows
 
+_T = TypeVar("_T")
 
-_SCHEMA: Final = MetaData()
-_TABLE: Final = Table(
-    "penstock_cpo",
+TABLE: Final = "penstock_cpo"
+_SCHEMA: Final = sa.MetaData()
+# By bytes: PostgreSQL's other orders change with the system's library, and an index does not find its rows then.
+_KEY: Final = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+_TABLE: Final = sa.Table(
+    TABLE,
     _SCHEMA,
-    Column("key", String, primary_key=True),
-    Column("version", BigInteger, nullable=False),
-    Column("value", LargeBinary, nullable=False),
-    Column("check", BigInteger, nullable=False),
+    sa.Column("key", _KEY, primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("value", sa.LargeBinary, nullable=False),
+    sa.Column("check", sa.BigInteger, nullable=False),
 )
-_ALL_ROWS: Final = select(_TABLE)
-_ROW: Final = select(_TABLE).where(_TABLE.c.key == bindparam("name"))
-_ADD_ROW: Final = insert(_TABLE)
-_ERASE_ROW: Final = delete(_TABLE).where(_TABLE.c.key == bindparam("name"))
+_ALL_ROWS: Final = sa.select(_TABLE)
+_ROW: Final = sa.select(_TABLE).where(_TABLE.c.key == sa.bindparam("name"))
+_ADD_ROW: Final = sa.insert(_TABLE)
+_REPLACE_ROW: Final = sa.update(_TABLE).where(_TABLE.c.key == sa.bindparam("name"))
+_ERASE_ROW: Final = sa.delete(_TABLE).where(_TABLE.c.key == sa.bindparam("name"))
 
 
 class Database(Protocol):
     """The parts that differ between databases."""
 
     url: str
+    """For messages: without credentials."""
     path: str
-    engine: Engine
-    """Transactions with the execution option ``write`` run one after another; all others read one snapshot."""
+
+    def transact(self, step: Callable[[Connection, float], _T], *, write: bool) -> _T:
+        """Run a step in a transaction, and commit it; the step gets the time by the clock that all processes share.
+
+        Transactions that write run one after another; all others read one snapshot. The step may run again if its
+        transaction was certainly not committed. Errors of SQLAlchemy or the driver are translated into ours.
+        """
+
+    def check(self, connection: Connection) -> None:
+        """Raise an error if the database cannot hold an oracle, or finds damage in its own files."""
 
     def is_new(self, connection: Connection) -> bool:
-        """Return whether it never held anything. A database that lost its table is not new."""
+        """Return whether there is no table. A file that lost its table is not new."""
 
-    def find_damage(self, connection: Connection) -> str | None:
-        """Return the damage that the database finds in its own files; None if there is none."""
-
-    def explain(self, error: Exception) -> PenstockError:
-        """Translate an error of SQLAlchemy or the driver into one of ours."""
+    def close(self) -> None:
+        """Close the connections."""
 
 
 class SqlCpo(Cpo):
     """The oracle in a relational database; a single lock, because calls are few and correctness matters most."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        super().__init__(database.path, clock)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database.path)
         self._database = database
         self._lock = threading.Lock()
         self._closed = False
@@ -72,51 +80,47 @@ class SqlCpo(Cpo):
             raise
 
     def _open(self) -> None:
-        with self._transaction(write=False) as connection:
-            damage = self._database.find_damage(connection)
-            if damage is not None:
-                raise CpoCorrupt(self._path, offset=None, reason=damage)
-            is_new = self._database.is_new(connection)
-        if is_new:
-            self._create()
-        with self._rows(write=False) as rows:
-            rows.entries()
+        if self._transact(self._is_new, write=False):
+            self._transact(self._create, write=True)
+        self._run(_SqlRows.entries, write=False)
 
-    def _create(self) -> None:
-        with self._transaction(write=True) as connection:
-            if self._database.is_new(connection):  # checked again: another process may have been first
-                _SCHEMA.create_all(connection, checkfirst=False)
-                _SqlRows(connection, self._path).create_root()
+    def _is_new(self, connection: Connection, _now: float) -> bool:
+        self._database.check(connection)
+        return self._database.is_new(connection)
 
-    @contextmanager
-    def _transaction(self, *, write: bool) -> Iterator[Connection]:
+    def _create(self, connection: Connection, now: float) -> None:
+        if self._database.is_new(connection):  # checked again: another process may have been first
+            _SCHEMA.create_all(connection, checkfirst=False)
+            _SqlRows(connection, self._path, now).create_root()
+
+    def _read(self, step: Callable[[CpoRows], _T]) -> _T:
+        return self._run(step, write=False)
+
+    def _change(self, step: Callable[[CpoRows], _T]) -> _T:
+        return self._run(step, write=True)
+
+    def _run(self, step: Callable[[_SqlRows], _T], *, write: bool) -> _T:
+        return self._transact(lambda connection, now: step(_SqlRows(connection, self._path, now)), write=write)
+
+    def _transact(self, step: Callable[[Connection, float], _T], *, write: bool) -> _T:
         with self._lock:
             if self._closed:
                 raise StoreClosed(f"the control plane oracle {self._database.url}")
-            try:
-                with self._database.engine.execution_options(write=write).begin() as connection:
-                    yield connection
-            # Python's driver fails with this on a message of SQLite that quotes damaged text.
-            except (SQLAlchemyError, UnicodeDecodeError) as error:
-                raise self._database.explain(error) from error
-
-    @contextmanager
-    def _rows(self, *, write: bool) -> Iterator[_SqlRows]:
-        with self._transaction(write=write) as connection:
-            yield _SqlRows(connection, self._path)
+            return self._database.transact(step, write=write)
 
     def close(self) -> None:
         """Wait for the present call, then close the database."""
         with self._lock:
             self._closed = True
-            self._database.engine.dispose()
+            self._database.close()
 
 
 class _SqlRows:
-    """The rows inside one transaction."""
+    """The rows inside one transaction, each read once: no other transaction changes them meanwhile."""
 
-    def __init__(self, connection: Connection, path: str) -> None:
-        self._connection, self._path = connection, path
+    def __init__(self, connection: Connection, path: str, now: float) -> None:
+        self._connection, self._path, self.now = connection, path, now
+        self._seen: dict[str, Entry | None] = {}
 
     def get(self, key: str) -> Versioned | None:
         """Return the row, checked."""
@@ -139,7 +143,7 @@ class _SqlRows:
 
     def create_root(self) -> None:
         """Write the root of an empty table."""
-        self._add(Entry(ROOT_KEY, 0, _root.encode(Root())))
+        self._write(Entry(ROOT_KEY, 0, _root.encode(Root())))
 
     def entries(self) -> list[Entry]:
         """Return all rows except the root, checked, after a check that none is missing."""
@@ -157,8 +161,10 @@ class _SqlRows:
         return entry
 
     def _look_up(self, key: str) -> Entry | None:
-        row = self._connection.execute(_ROW, {"name": key}).one_or_none()
-        return None if row is None else self._whole(row)
+        if key not in self._seen:
+            row = self._connection.execute(_ROW, {"name": key}).one_or_none()
+            self._seen[key] = None if row is None else self._whole(row)
+        return self._seen[key]
 
     def _root_entry(self) -> Entry:
         entry = self._look_up(ROOT_KEY)
@@ -175,20 +181,22 @@ class _SqlRows:
         root = _root.decode(root_entry.value)
         old = self._look_up(key)
         if old is not None:
-            self._erase(key)
             root = root.minus(old)
         if new is not None:
-            self._add(new)
+            self._write(new)
             root = root.plus(new)
-        self._erase(ROOT_KEY)
-        self._add(Entry(ROOT_KEY, root_entry.version + 1, _root.encode(root)))
+        elif old is not None:
+            self._connection.execute(_ERASE_ROW, {"name": key})
+            self._seen[key] = None
+        self._write(Entry(ROOT_KEY, root_entry.version + 1, _root.encode(root)))
 
-    def _add(self, entry: Entry) -> None:
+    def _write(self, entry: Entry) -> None:
         row = {"key": entry.key, "version": entry.version, "value": entry.value, "check": entry.check}
-        self._connection.execute(_ADD_ROW, row)
-
-    def _erase(self, key: str) -> None:
-        self._connection.execute(_ERASE_ROW, {"name": key})
+        if self._look_up(entry.key) is None:
+            self._connection.execute(_ADD_ROW, row)
+        else:
+            self._connection.execute(_REPLACE_ROW, {**row, "name": entry.key})
+        self._seen[entry.key] = entry
 
     def _whole(self, row: Sequence[object]) -> Entry:
         entry = whole(row)

@@ -6,6 +6,7 @@
   ``isolation_level=None`` it does not, and we begin them: IMMEDIATE to write, so that nothing read before the write is
   out of date.
 - One connection, protected by the oracle's lock.
+- Leases expire by the clock of the machine, which all processes that share the file have in common.
 """
 
 from __future__ import annotations
@@ -14,16 +15,22 @@ import os
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sqlalchemy import URL, Connection, create_engine, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from penstock.errors import CpoCorrupt, CpoUnavailable, DiskFull, PenstockError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Engine
+
+    from penstock.ports import Clock
+
+_T = TypeVar("_T")
 
 BUSY_SECONDS_MAX: Final = 10.0
 """The longest wait for the transactions of other processes, each of a few milliseconds."""
@@ -58,12 +65,27 @@ _UNAVAILABLE: Final = frozenset(
 class SqliteDatabase:
     """A SQLite database in a file, or in memory if it has no path."""
 
-    def __init__(self, url: str, path: str | None) -> None:
-        self.url = url
+    def __init__(self, url: str, path: str | None, clock: Clock) -> None:
+        self.url, self._clock = url, clock
         self.path = url if path is None else str(Path(path).absolute())
         if path is not None:
             _make_private(self.path)
         self.engine = _engine(":memory:" if path is None else self.path)
+
+    def transact(self, step: Callable[[Connection, float], _T], *, write: bool) -> _T:
+        """Run a step once: SQLite waits for other processes by itself."""
+        try:
+            with self.engine.execution_options(write=write).begin() as connection:
+                return step(connection, self._clock.now())
+        # Python's driver fails with the second on a message of SQLite that quotes damaged text.
+        except (SQLAlchemyError, UnicodeDecodeError) as error:
+            raise self._explain(error, write=write) from error
+
+    def check(self, connection: Connection) -> None:
+        """Let SQLite read every page, and compare the table with its index."""
+        result = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+        if result != "ok":
+            raise CpoCorrupt(self.path, offset=None, reason=str(result))
 
     def is_new(self, connection: Connection) -> bool:
         """Return whether it has no page but the first, which BEGIN IMMEDIATE creates; every table has one more.
@@ -73,12 +95,11 @@ class SqliteDatabase:
         pages: int = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         return pages <= 1
 
-    def find_damage(self, connection: Connection) -> str | None:
-        """Let SQLite read every page, and compare the table with its index."""
-        result = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
-        return None if result == "ok" else str(result)
+    def close(self) -> None:
+        """Close the connection."""
+        self.engine.dispose()
 
-    def explain(self, error: Exception) -> PenstockError:
+    def _explain(self, error: Exception, *, write: bool) -> PenstockError:
         """Distinguish damage from errors that may pass."""
         cause = error.orig if isinstance(error, DBAPIError) else error
         code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
@@ -86,7 +107,8 @@ class SqliteDatabase:
         if code & 0xFF == sqlite3.SQLITE_FULL:  # the transaction was rolled back
             return DiskFull(self.path)
         if code & 0xFF in _UNAVAILABLE:  # the higher bits are an extended code, which is in the name
-            return CpoUnavailable(self.url, reason=f"{cause} ({name})")
+            outcome_unknown = write and code & 0xFF == sqlite3.SQLITE_IOERR
+            return CpoUnavailable(self.url, reason=f"{cause} ({name})", outcome_unknown=outcome_unknown)
         return CpoCorrupt(self.path, offset=None, reason=f"{cause} ({name})")
 
 

@@ -7,7 +7,7 @@
     ├── FolderUnusable             the folder cannot be created, read or written
     ├── StoreLocked                another process owns the folder
     ├── JobRunning                 another process runs the job with this checkpoint
-    ├── FormatUnknown              a newer Penstock wrote the folder, or it is not a folder of Penstock
+    ├── FormatUnknown              a newer Penstock wrote the folder or the table, or it is not one of Penstock's
     ├── DiskFull                   no space left; acknowledged data is safe, nothing else was kept
     ├── DiskFailed                 a write or a sync failed; after a failed sync the store stops
     ├── StorageUnavailable         the object store does not answer; it may have carried out the call

@@ -180,8 +180,9 @@ class ClusterExists(CpoError):
 
 
 class CpoUnavailable(CpoError):
-    """The database behind the oracle cannot be reached or used."""
+    """The database behind the oracle cannot be reached or used; nothing was changed, unless the outcome is unknown."""
 
-    def __init__(self, url: str, *, reason: str) -> None:
-        super().__init__(f"cannot use the control plane oracle at {url}: {reason}")
-        self.url, self.reason = url, reason
+    def __init__(self, url: str, *, reason: str, outcome_unknown: bool = False) -> None:
+        advice = "; it is unknown whether the change was made: read before trying again" if outcome_unknown else ""
+        super().__init__(f"cannot use the control plane oracle at {url}: {reason}{advice}")
+        self.url, self.reason, self.outcome_unknown = url, reason, outcome_unknown

@@ -49,11 +49,12 @@ class JobRunning(PenstockError):
 
 
 class FormatUnknown(PenstockError):
-    """A newer Penstock wrote the folder, or it is not a folder of Penstock."""
+    """A newer Penstock wrote the folder or the table, or it is not one of Penstock's."""
 
     def __init__(self, path: str, *, actual: str, known: str) -> None:
         super().__init__(
-            f"{path} holds {actual!r}, this Penstock knows {known!r}: upgrade Penstock or choose another folder"
+            f"{path} holds {actual!r}, this Penstock knows {known!r}: "
+            "upgrade Penstock, or use another folder or database"
         )
         self.path, self.actual, self.known = path, actual, known
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("google-crc32c", "msgspec", "numpy", "packaging", "pyarrow", "rich", "sqlalchemy", "typer")
 SERVER = ("server settings", "server ports", "server certificate")
-EXTRAS = ("extra spark", "extra server", "extra objects")
+EXTRAS = ("extra spark", "extra server", "extra objects", "extra postgresql")
 NAMES = ["Python", *PACKAGES, *EXTRAS, "Java", "free space", "durable write", "open files", *SERVER]
 
 

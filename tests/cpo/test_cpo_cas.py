@@ -11,8 +11,6 @@ from penstock.cpo import Versioned, open_cpo
 from penstock.errors import BadArgument, CasConflict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penstock.cpo import Cpo
 
 
@@ -44,12 +42,12 @@ def test_versions_grow_over_delete_and_creation(cpo: Cpo) -> None:
         cpo.cas("a", b"three", expected=first)
 
 
-def test_versions_go_on_growing_after_reopening(path: Path) -> None:
+def test_versions_go_on_growing_after_reopening(url: str) -> None:
     """The counter is stored, not kept by a process."""
-    with open_cpo(f"sqlite:{path}") as cpo:
+    with open_cpo(url) as cpo:
         first = cpo.cas("a", b"one", expected=0)
         cpo.delete("a", expected=first)
-    with open_cpo(f"sqlite:{path}") as cpo:
+    with open_cpo(url) as cpo:
         assert cpo.cas("a", b"two", expected=0) > first
 
 
@@ -157,10 +155,10 @@ def test_an_expected_version_that_cannot_be_is_refused(cpo: Cpo) -> None:
         cpo.cas("a", b"", expected=None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("place", ["memory", "file"])
-def test_threads_that_share_an_oracle_lose_no_increment(place: str, path: Path) -> None:
+@pytest.mark.parametrize("url", ["memory:", "sqlite", "postgresql"], indirect=True)
+def test_threads_that_share_an_oracle_lose_no_increment(url: str) -> None:
     """Writers, readers and the lease's keeper of one store all use one oracle."""
-    with open_cpo("memory:" if place == "memory" else f"sqlite:{path}") as cpo:
+    with open_cpo(url) as cpo:
         version = cpo.cas("n", b"0", expected=0)
         assert version == 1
         threads = [threading.Thread(target=increment, args=(cpo, 10)) for _ in range(4)]

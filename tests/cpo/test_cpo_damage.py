@@ -142,10 +142,8 @@ def test_a_missing_table_is_not_made_anew(path: Path) -> None:
 def test_a_record_that_no_penstock_writes_is_noticed(path: Path) -> None:
     """A row that is whole can still hold nonsense, from a bug or another tool; it is no reason to crash."""
     with open_cpo(f"sqlite:{path}") as cpo:
-        with cpo._rows(write=True) as rows:
-            rows.put("lease/x", b"\xc1")
-            rows.put("cluster/x", b"\xa1x")
-            rows.put("metadata/x", b"\xa1x")
+        for key, value in {"lease/x": b"\xc1", "cluster/x": b"\xa1x", "metadata/x": b"\xa1x"}.items():
+            cpo._change(lambda rows, key=key, value=value: rows.put(key, value))  # type: ignore[misc]
         with pytest.raises(CpoCorrupt, match="lease/x"):
             cpo.lease("x")
         with pytest.raises(CpoCorrupt, match="cluster/x"):

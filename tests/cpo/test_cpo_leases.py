@@ -14,8 +14,6 @@ from penstock.errors import BadArgument, LeaseHeld, LeaseLost
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penstock.cpo import Cpo
 
 
@@ -160,19 +158,19 @@ def test_a_clock_set_back_does_not_take_the_lease_from_its_holder(cpo: Cpo, cloc
     assert cpo.renew(lease, seconds=10).epoch == 1
 
 
-def test_epochs_go_on_after_reopening(path: Path) -> None:
+def test_epochs_go_on_after_reopening(url: str) -> None:
     """A restart of everything must not give an old epoch again."""
-    clock = ManualClock(start=0.0)
-    with open_cpo(f"sqlite:{path}", clock=clock) as cpo:
+    with open_cpo(url) as cpo:
         cpo.release(cpo.acquire("folder", "one", seconds=10))
-    with open_cpo(f"sqlite:{path}", clock=clock) as cpo:
+    with open_cpo(url) as cpo:
         assert cpo.lease("folder") is None
         assert cpo.acquire("folder", "one", seconds=10).epoch == 2
 
 
-def test_the_system_clock_is_used_when_none_is_given() -> None:
+@pytest.mark.parametrize("url", ["memory:", "postgresql"], indirect=True)
+def test_the_system_clock_is_used_when_none_is_given(url: str) -> None:
     """Leases of different processes need a time they share."""
-    with open_cpo("memory:") as cpo:
+    with open_cpo(url) as cpo:
         cpo.acquire("folder", "one", seconds=60)
         with pytest.raises(LeaseHeld) as raised:
             cpo.acquire("folder", "two", seconds=60)

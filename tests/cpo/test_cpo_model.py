@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from penstock.cpo import Versioned, open_cpo
 from penstock.errors import CasConflict
 from tests.sampling import examples
 
+if TYPE_CHECKING:
+    from penstock.cpo import Cpo
+
 keys = st.sampled_from(["a", "ab", "b", "lease/a"])
 values = st.binary(max_size=8)
 
 
+def version_of(cpo: Cpo, key: str) -> int:
+    row = cpo.get(key)
+    assert row is not None
+    return row.version
+
+
 class OracleMachine(RuleBasedStateMachine):
-    def __init__(self) -> None:
+    def __init__(self, url: str = "memory:") -> None:
         super().__init__()
-        self.cpo = open_cpo("memory:")
+        self.cpo = open_cpo(url)
+        for key in list(self.cpo.keys()):
+            self.cpo.delete(key, expected=version_of(self.cpo, key))
         self.model: dict[str, Versioned] = {}
         self.newest = 0
 
@@ -62,3 +76,9 @@ class OracleMachine(RuleBasedStateMachine):
 
 TestOracle = OracleMachine.TestCase
 TestOracle.settings = settings(max_examples=examples(30), stateful_step_count=20)
+
+
+def test_an_oracle_on_postgresql_does_the_same(postgresql: str) -> None:
+    """It runs the same code on other types, another isolation of transactions and another driver."""
+    machine: Any = partial(OracleMachine, postgresql)
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(5), stateful_step_count=15))

@@ -10,7 +10,6 @@ import pytest
 
 from penstock.server import Config, Server
 from tests.events import javascript
-from tests.events.postgres import Postgres, missing, postgres_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,15 +34,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def url(server: Server) -> str:
     """The address of the server's own event stream."""
     return f"ws://127.0.0.1:{server.http_port}/futoin"
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL server."""
-    if reason := missing():
-        pytest.skip(reason)
-    with postgres_server() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from penstock import Store
     from penstock.server import Server
-    from tests.events.postgres import Postgres
+    from tests.postgres import Postgres
 
 STREAM = "shop/orders"
 
@@ -110,7 +110,7 @@ def test_committed_events_are_moved_and_others_never(engine: sa.Engine, store: S
     assert rows_of(engine) == 0
 
 
-def test_order_is_that_of_the_commits(postgres: Postgres, store: Store) -> None:
+def test_order_is_that_of_the_commits_on_postgresql(postgres: Postgres, store: Store) -> None:
     """A transaction that inserts first may commit last; what a relay has seen by then must not pass it."""
     emptied(postgres)
     engine = sa.create_engine(postgres.url)
@@ -127,7 +127,7 @@ def test_order_is_that_of_the_commits(postgres: Postgres, store: Store) -> None:
     assert numbers_in(store) == [1, 2, 3]
 
 
-def test_many_transactions_at_once_lose_nothing(postgres: Postgres, store: Store) -> None:
+def test_many_transactions_at_once_lose_nothing_on_postgresql(postgres: Postgres, store: Store) -> None:
     """Positions that became visible out of order would leave rows behind that no relay looks at again."""
     emptied(postgres)
     engine = sa.create_engine(postgres.url)
@@ -244,7 +244,7 @@ def test_postgresql_wakes_the_relay(postgres: Postgres, store: Store, monkeypatc
     assert numbers_in(store) == [0, 1]
 
 
-def test_relay_goes_on_when_the_database_is_back(postgres: Postgres, store: Store) -> None:
+def test_relay_goes_on_when_the_database_is_back_on_postgresql(postgres: Postgres, store: Store) -> None:
     """Databases are restarted; the relays must not need a restart for that, too."""
     emptied(postgres)
     engine = sa.create_engine(postgres.url)

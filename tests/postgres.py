@@ -1,9 +1,10 @@
-"""A PostgreSQL server for tests: its own folder, a Unix socket, no network."""
+"""A PostgreSQL server for tests: its own folder, a Unix socket, no network. The user ``locked`` needs a password."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Postgres", "missing", "postgres_server"]
+__all__ = ["PASSWORD", "Postgres", "missing", "postgres_server"]
+
+PASSWORD: Final = "correct-horse"  # of the user locked
 
 _USER: Final = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
 _OPTIONS: Final = "-c listen_addresses= -c max_connections=20 -c shared_buffers=16MB"
@@ -44,6 +47,8 @@ class Postgres:
         self._options = f"{_OPTIONS} -c fsync={'on' if is_durable else 'off'} -k {folder}"
         self.url: Final = f"postgresql+psycopg://postgres@/postgres?host={folder}"
         self._run("initdb", "-D", f"{folder}/data", "-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8")
+        rules = folder / "data" / "pg_hba.conf"
+        rules.write_text(f"local all locked scram-sha-256\n{rules.read_text()}")
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -52,6 +57,20 @@ class Postgres:
     def stop(self) -> None:
         """Stop it, whatever its clients do."""
         self._run("pg_ctl", "stop", "-w", "-D", f"{self.folder}/data", "-m", "immediate")
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop all of its processes for the block, as by Ctrl-Z: connections stay open, and there is no answer."""
+        server = int(self.folder.joinpath("data", "postmaster.pid").read_text().split()[0])
+        os.kill(server, signal.SIGSTOP)  # first, so that it starts no others
+        pids = [*map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split()), server]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._binaries / program), *arguments]
