@@ -12,6 +12,7 @@
     ├── DiskFailed                 a write or a sync failed; after a failed sync the store stops
     ├── StorageUnavailable         the object store does not answer; it may have carried out the call
     ├── StorageUnusable            the object store refuses the credentials, or cannot do what a store needs
+    ├── StoreFenced                another process has taken over a store in an object store
     ├── ObjectError                the object store refused the call; nothing was changed
     │   ├── NoSuchObject, ObjectExists, ObjectChanged
     ├── StoreClosed                used after close()
@@ -68,6 +69,7 @@ from penstock.errors._objects import (
     ObjectExists,
     StorageUnavailable,
     StorageUnusable,
+    StoreFenced,
 )
 from penstock.errors._plog import (
     AppendTooLarge,
@@ -251,6 +253,7 @@ __all__ = [
     "StorageUnavailable",
     "StorageUnusable",
     "StoreClosed",
+    "StoreFenced",
     "StoreLocked",
     "StoreUnreachable",
     "StreamCorrupt",

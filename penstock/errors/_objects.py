@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from penstock.errors._base import PenstockError
 
-__all__ = ["NoSuchObject", "ObjectChanged", "ObjectError", "ObjectExists", "StorageUnavailable", "StorageUnusable"]
+__all__ = ["NoSuchObject", "ObjectChanged", "ObjectError", "ObjectExists", "StorageUnavailable", "StorageUnusable",
+           "StoreFenced"]  # fmt: skip
 
 
 class ObjectError(PenstockError):
@@ -49,3 +50,11 @@ class StorageUnusable(PenstockError):
     def __init__(self, where: str, *, reason: str) -> None:
         super().__init__(f"the object store at {where} cannot be used: {reason}")
         self.where, self.reason = where, reason
+
+
+class StoreFenced(PenstockError):
+    """Another process has taken over the store; this one can never change it again."""
+
+    def __init__(self, where: str, *, owner: str) -> None:
+        super().__init__(f"the store at {where} was taken over by {owner}: open it again to continue")
+        self.where, self.owner = where, owner

@@ -1,4 +1,4 @@
-"""A partition on any disk, with plogs so small that every test switches."""
+"""A partition on any disk or in an object store, with plogs so small that every test switches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from penstock.cpo import Cpo, open_cpo
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
-from penstock.testing import MemoryDisk
+from penstock.plog.objects import ObjectPlogs, ObjectSettings
+from penstock.testing import MemoryDisk, MemoryObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +40,25 @@ def open_manager(disk: Disk, cpo: Cpo, sizes: PlogSizes = TINY, partition: str =
         yield manager
 
 
+@contextmanager
+def open_in_bucket(bucket: MemoryObjects, cpo: Cpo) -> Iterator[MetadataManager]:
+    """Open a partition whose plogs lie in an object store, and move there all the time."""
+    settings = ObjectSettings(
+        group_wait_s=0, part_size_min=40, checkpoint_objects=11, compact_size_min=100, journal_objects_max=20
+    )
+    with (
+        ObjectPlogs(bucket, settings=settings) as plogs,
+        MetadataManager.open(plogs, cpo, "p0", sizes=TINY) as manager,
+    ):
+        yield manager
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests on a disk and in an object store, except those that look at the files."""
+    if "storage" in metafunc.fixturenames:
+        metafunc.parametrize("storage", ["files"] if "disk" in metafunc.fixturenames else ["files", "objects"])
+
+
 @pytest.fixture
 def disk() -> MemoryDisk:
     """Where :func:`reopen` keeps its plogs."""
@@ -46,9 +66,15 @@ def disk() -> MemoryDisk:
 
 
 @pytest.fixture
-def reopen(cpo: Cpo, disk: MemoryDisk) -> Callable[[], AbstractContextManager[MetadataManager]]:
-    """Open the same partition on the same disk, again and again."""
-    return lambda: open_manager(disk, cpo)
+def reopen(
+    cpo: Cpo, storage: str, request: pytest.FixtureRequest
+) -> Callable[[], AbstractContextManager[MetadataManager]]:
+    """Open the same partition on the same disk, or in the same bucket, again and again."""
+    if storage == "files":
+        disk: MemoryDisk = request.getfixturevalue("disk")
+        return lambda: open_manager(disk, cpo)
+    bucket = MemoryObjects()
+    return lambda: open_in_bucket(bucket, cpo)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from penstock.testing import MemoryDisk
 from tests.sampling import examples
 
 if TYPE_CHECKING:
-    from penstock.plog import PendingAppend
+    from penstock.plog import PendingAppend, Plogs
     from penstock.ports import Disk
 
 IDS: Final = [PlogId("local", "main", f"{number:032x}") for number in range(4)]
@@ -55,7 +55,7 @@ class PlogMachine(RuleBasedStateMachine):
     def same_disk(self) -> Disk:
         return self.disk
 
-    def open(self) -> FilePlogs:
+    def open(self) -> Plogs:
         return FilePlogs(self.same_disk(), journal_size=JOURNAL_SIZE, direct_size_min=DIRECT_SIZE_MIN, open_files_max=2)
 
     def fresh(self, size: int) -> bytes:
@@ -154,11 +154,16 @@ class PlogMachine(RuleBasedStateMachine):
     def kill(self) -> None:
         """Go on with what the disk holds now, as after kill -9."""
         assert isinstance(self.disk, MemoryDisk)
+        assert isinstance(self.plogs, FilePlogs)
         checkpointer = self.plogs._journal._checkpointer
         if checkpointer is not None:
             checkpointer.join()  # it would go on in the copy's past
         self.disk = copy_of(self.disk)
         self.plogs = self.open()
+        self.take_what_was_durable()
+
+    def take_what_was_durable(self) -> None:
+        """Continue the model with what the plogs hold: all that was acknowledged, and perhaps more."""
         for plog_id, model in self.models.items():
             length = self.plogs.info(plog_id).length
             assert model.acked <= length <= len(model.data)

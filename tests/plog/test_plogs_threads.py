@@ -141,7 +141,7 @@ def append_all(plogs: Plogs, plog_id: PlogId, blocks: Sequence[bytes]) -> None:
 
 
 @pytest.mark.parametrize("journal_size", [4096, 1 << 20], ids=["turning journal", "large journal"])
-def test_many_threads_fill_many_plogs(open_store: Callable[..., FilePlogs], journal_size: int) -> None:
+def test_many_threads_fill_many_plogs(open_store: Callable[..., Plogs], journal_size: int) -> None:
     """Every log has a writer of its own; all go through one journal."""
     plogs = open_store(journal_size=journal_size, open_files_max=4)
     blocks = {
@@ -155,7 +155,7 @@ def test_many_threads_fill_many_plogs(open_store: Callable[..., FilePlogs], jour
     assert {plog_id: content(plogs, plog_id) for plog_id in blocks} == expected
 
 
-def test_many_threads_fill_one_plog(open_store: Callable[..., FilePlogs]) -> None:
+def test_many_threads_fill_one_plog(open_store: Callable[..., Plogs]) -> None:
     """An append at the right offset is taken, any other is refused with the right one; nothing is lost or doubled."""
     plogs = open_store()
     plog_id = plogs.create(size=1 << 16)
@@ -182,7 +182,7 @@ def test_many_threads_fill_one_plog(open_store: Callable[..., FilePlogs]) -> Non
     assert plogs.info(plog_id).length == sum(map(len, offsets))
 
 
-def test_creating_one_id_succeeds_once(open_store: Callable[..., FilePlogs]) -> None:
+def test_creating_one_id_succeeds_once(open_store: Callable[..., Plogs]) -> None:
     """Two owners of one log both create its next plog: one of them must learn that it is not alone."""
     plogs = open_store()
     for _ in range(20):
@@ -198,7 +198,7 @@ def test_creating_one_id_succeeds_once(open_store: Callable[..., FilePlogs]) -> 
         assert Counter(type(task.error).__name__ for task in tasks) == {"NoneType": 1, "PlogExists": 3}
 
 
-def test_seal_among_appends_ends_at_what_was_acknowledged(open_store: Callable[..., FilePlogs]) -> None:
+def test_seal_among_appends_ends_at_what_was_acknowledged(open_store: Callable[..., Plogs]) -> None:
     """A fence falls between two appends: those before it are in the length, those behind it are refused."""
     plogs = open_store()
     for round_number in range(10):
@@ -331,7 +331,7 @@ def test_second_seal_waits_for_the_first_to_be_durable(held: FilePlogs, disk: He
     assert (first.outcome(), second.outcome()) == (4, 4)
 
 
-def test_readers_see_a_prefix_while_it_is_written(open_store: Callable[..., FilePlogs]) -> None:
+def test_readers_see_a_prefix_while_it_is_written(open_store: Callable[..., Plogs]) -> None:
     """A follower reads what the writer has acknowledged, and never a hole or a half block."""
     plogs = open_store(open_files_max=1)
     plog_id, other = plogs.create(size=1 << 16), plogs.create(size=1000)
@@ -542,7 +542,7 @@ def test_interrupt_at_any_step_leaves_no_thread_waiting(monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("hasty_switches")
 @pytest.mark.parametrize("seed", range(3))
-def test_whoever_waits_for_whatever_gets_it(open_store: Callable[..., FilePlogs], seed: int) -> None:
+def test_whoever_waits_for_whatever_gets_it(open_store: Callable[..., Plogs], seed: int) -> None:
     """Threads submit without waiting, wait for appends of others or for one append together, and seal in between."""
     plogs = open_store(open_files_max=3)
     under_way: list[tuple[PendingAppend, int]] = []
@@ -627,7 +627,7 @@ def test_close_waits_for_the_sync_of_another_thread(held: FilePlogs, disk: HeldD
 
 
 @pytest.mark.parametrize("size", [10, 600], ids=["journaled", "direct"])
-def test_close_among_appends_loses_none_that_was_acknowledged(open_store: Callable[..., FilePlogs], size: int) -> None:
+def test_close_among_appends_loses_none_that_was_acknowledged(open_store: Callable[..., Plogs], size: int) -> None:
     """A program ends while its threads still write: each append is durable or refused, with an error of ours."""
     for _ in range(5):
         plogs = open_store()
@@ -636,7 +636,7 @@ def test_close_among_appends_loses_none_that_was_acknowledged(open_store: Callab
         ready = threading.Barrier(5)
 
         def write(
-            plog_id: PlogId, plogs: FilePlogs = plogs, acked: dict[PlogId, int] = acked,
+            plog_id: PlogId, plogs: Plogs = plogs, acked: dict[PlogId, int] = acked,
             ready: threading.Barrier = ready,
         ) -> None:  # fmt: skip
             while True:

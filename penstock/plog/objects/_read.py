@@ -1,0 +1,83 @@
+"""Reading blocks: from their extents, through the cache, each checked once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import NoSuchObject, PlogCorrupt
+from penstock.plog._block import block_matches
+from penstock.plog.objects._stored import plog_header_size, unpack_plog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.plog._replica import BlockSlice, Replica
+    from penstock.plog.objects._journal import Cache
+    from penstock.plog.objects._requests import Requests
+    from penstock.plog.objects._state import BlockRun, PlogState
+
+__all__ = ["load_home", "read_extent", "read_slices"]
+
+_HOME_READ_SIZE: Final = 64 << 10
+_ATTEMPTS_MAX: Final = 5
+
+
+def load_home(requests: Requests, name: str) -> PlogState:
+    """Return the state of a plog that has an object of its own."""
+    objects, where = requests.objects, requests.objects.where(name)
+    try:
+        data = requests.again(lambda: objects.get_range(name, 0, _HOME_READ_SIZE))
+        size = plog_header_size(data, where=where)
+        if size > len(data):
+            data = requests.again(lambda: objects.get_range(name, 0, size))
+    except NoSuchObject as error:
+        raise PlogCorrupt(where, offset=None, reason="the object is gone") from error
+    return unpack_plog(data, name, where=where)
+
+
+def read_extent(cache: Cache, requests: Requests, extent: BlockRun, begin: int, end: int) -> memoryview:
+    """Return the bytes from ``begin`` to ``end`` of the image, which lie in this extent."""
+    data = requests.again(lambda: cache.read(extent.name, extent.position + begin - extent.start, end - begin))
+    if len(data) != end - begin:
+        raise PlogCorrupt(requests.objects.where(extent.name), offset=extent.position, reason="the object is too short")
+    return data
+
+
+def read_slices(
+    cache: Cache, requests: Requests, plog: PlogState, replica: Replica, slices: Sequence[BlockSlice]
+) -> list[memoryview]:
+    """Return the parts of blocks; those that lie next to each other in an object are read at once."""
+    views: list[memoryview] = []
+    attempts = 0
+    while len(views) < len(slices):
+        extent = plog.place_of(slices[len(views)].position)
+        run = _run_of(extent, slices, len(views))
+        begin, end = run[0].start, run[-1].end
+        if not replica.verified[run[0].index]:
+            begin = run[0].position
+        if not replica.verified[run[-1].index]:
+            end = plog.block(run[-1].index)[1]
+        try:
+            data = read_extent(cache, requests, extent, begin, end)
+        except NoSuchObject as error:  # compacted meanwhile, so that the blocks lie elsewhere
+            attempts += 1
+            if attempts == _ATTEMPTS_MAX:
+                raise PlogCorrupt(error.where, offset=None, reason="the object is gone") from error
+            continue
+        for part in run:
+            if not replica.verified[part.index]:
+                if not block_matches(replica.key, data, part.position - begin):
+                    where = requests.objects.where(extent.name)
+                    offset = extent.position + part.position - extent.start
+                    raise PlogCorrupt(where, offset=offset, reason=f"block {part.index} fails its checksum")
+                replica.verified[part.index] = True
+            views.append(data[part.start - begin : part.end - begin].toreadonly())
+    return views
+
+
+def _run_of(extent: BlockRun, slices: Sequence[BlockSlice], first: int) -> Sequence[BlockSlice]:
+    """Return the slices from number ``first`` on that lie in this extent."""
+    end, count = extent.start + extent.size, 1
+    while first + count < len(slices) and slices[first + count].position < end:
+        count += 1
+    return slices[first : first + count]
