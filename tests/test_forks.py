@@ -375,3 +375,39 @@ def test_errors_survive_the_way_out_of_a_pool() -> None:
     for error in (ForkedHandle("StreamWriter", owner=7), DiskFailed("x", reason="y", stopped=True), ForkedNetwork()):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_repository_of_the_parent_is_refused_and_comes_to_no_harm(tmp_path: Path) -> None:
+    """Another thread may have its lock at the moment of the fork, and the child would wait for it for ever."""
+    script = """
+from penstock.repo import Everything, Repository, TEXTS
+from tests.repo.streams import history, keys
+with penstock.connect(folder, exclusive=True) as store:
+    repository = Repository.open(store, "code/x", create=True)
+    repository.insert_stream(history(3))
+    key = TEXTS, b"file-0", b"r0"
+    held, done = threading.Event(), threading.Event()
+    def hold():
+        with repository._lock, repository._cache_lock:
+            held.set()
+            done.wait()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    calls = [
+        lambda: repository.refresh(),
+        lambda: repository.check(),
+        lambda: repository.text(key),
+        lambda: key in repository,
+        lambda: repository.insert_stream(history(1, start=3)),
+    ]
+    def each_is_refused():
+        for number, call in enumerate(calls):
+            refuses(call, number)
+    print(forked(each_is_refused))
+    done.set()
+    thread.join()
+    repository.insert_stream(history(2, start=3))
+    print(repository.check().items, len(keys(repository.get_repository_stream(Everything()))))
+"""
+    assert run(script, tmp_path / "data").split() == ["0", "15", "15"]

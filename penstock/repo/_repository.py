@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from penstock import forks
 from penstock.errors import (
     BadArgument,
     ContentConflict,
     CorruptData,
     DataTruncated,
     NoSuchEvent,
+    NoSuchStream,
     NotARepository,
     NotPermitted,
     RepositoryCorrupt,
@@ -84,6 +86,7 @@ class RepositoryPart:
     """Some blocks of a repository: the share of one of many parallel readers."""
 
     addresses: tuple[int, ...]
+    stream_uid: int  # of another stream with the same name, the addresses mean something else
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +148,21 @@ class Repository(RepositoryContents):
         self._indexed_to = 0
         self._inserts_since = 0
         self._passed_over: list[PenstockError] | None = None  # a check collects them
+        forks.guard(self)
 
     @classmethod
     def open(cls, store: Store, stream: str, *, create: bool = False) -> Self:
         """Open a repository; with ``create``, make the stream if it is not there."""
         check_kind("create", create, bool)
-        if create:
+        try:
+            tags = store.stream(stream).config.tags
+        except NoSuchStream:
+            if not create:
+                raise
             config = StreamConfig(scaling=Fixed(1), tags=(REPOSITORY_TAG,))
-            store.create_stream(stream, config=config, exist_ok=True)
-        if REPOSITORY_TAG not in store.stream(stream).config.tags:
+            store.create_stream(stream, config=config, exist_ok=True)  # which only administrators may
+            tags = store.stream(stream).config.tags
+        if REPOSITORY_TAG not in tags:
             raise NotARepository(stream)
         repository = cls(store, stream)
         repository._load_index()
@@ -198,7 +207,7 @@ class Repository(RepositoryContents):
         self.refresh()
         addresses = self._index.addresses(revisions)
         size = -(-len(addresses) // count) or 1
-        return [RepositoryPart(tuple(addresses[at : at + size])) for at in range(0, len(addresses), size)]
+        return [RepositoryPart(tuple(addresses[at : at + size]), self._uid) for at in range(0, len(addresses), size)]
 
     def items_in(self, part: RepositoryPart) -> Iterator[tuple[Key, Factory]]:
         """Return the items in a part, each with its whole key, also as that of the factory.
@@ -206,6 +215,8 @@ class Repository(RepositoryContents):
         Their bytes are decoded when they are asked for.
         """
         check_kind("part", part, RepositoryPart)
+        if part.stream_uid != self._uid:
+            raise self._created_anew()
         for place in self.places_in(part.addresses):
             yield self.key_at(place), self.factory(place, prefix=0)
 
@@ -313,7 +324,7 @@ class Repository(RepositoryContents):
     def _replay(self) -> None:
         """Read what was inserted since, and note which of the inserts under way are void."""
         if self._store.stream(self.stream).uid != self._uid:
-            raise RepositoryError(f"repository {self.stream} was deleted and created anew: open it again")
+            raise self._created_anew()
         end = self._store.tail(self.stream).offsets[_SEGMENT]
         blocks: list[tuple[int, ItemBlock | None]] = []  # since the last insert; None for one that is damaged
         for offset, event in self._events(self._next, end):
@@ -330,6 +341,9 @@ class Repository(RepositoryContents):
             elif magic != INDEX_MAGIC and magic[:3] in _OWN:
                 self._pass_over(offset, "it is in a format that this version does not know")
         self._next = end
+
+    def _created_anew(self) -> RepositoryError:
+        return RepositoryError(f"repository {self.stream} was deleted and created anew: open it again")
 
     def _replay_insert(self, offset: int, record: InsertRecord, blocks: list[tuple[int, ItemBlock | None]]) -> None:
         """Add an insert to the index, if it is valid and contradicts no other."""

@@ -96,7 +96,9 @@ class RevisionText:
         """Return a name or the message as people read it."""
         try:
             if codecs.lookup(self.encoding).name not in _SLOW_CODECS:
-                return text.decode(self.encoding)
+                decoded = text.decode(self.encoding)
+                decoded.encode()  # some encodings have halves of characters, which nothing could print
+                return decoded
         except (LookupError, ValueError):  # unknown, or of other texts than this one
             pass
         return text.decode("utf-8", "backslashreplace")

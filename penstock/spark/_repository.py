@@ -104,7 +104,7 @@ class RepositoryReader(DataSourceReader):
                 return [encoded(value) for value in _values(condition) if value is not None]
         return None
 
-    def _is_wanted(self, column: str, value: str) -> bool:
+    def _is_wanted(self, column: str, value: str | None) -> bool:
         """Whether a row with this value in a column may pass all filters."""
         return all(_passes(condition, value) for condition in self._filters if condition.attribute == (column,))  # type: ignore[attr-defined]
 
@@ -113,7 +113,9 @@ def _values(condition: Any) -> list[str | None]:  # noqa: ANN401 - filters share
     return list(condition.value) if isinstance(condition, In) else [condition.value]
 
 
-def _passes(condition: Any, value: str) -> bool:  # noqa: ANN401
+def _passes(condition: Any, value: str | None) -> bool:  # noqa: ANN401
+    if value is None:
+        return False  # as in SQL
     if isinstance(condition, StringStartsWith):
         return value.startswith(condition.value)
     return value in _values(condition)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from penstock.errors import BadRecord, NoSuchKey
 from penstock.repo import INVENTORIES, REVISIONS, TEXTS, Inventory, RevisionText
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from penstock.repo import Factory, Key, Repository, RepositoryPart
+
+    _Paths = Callable[[bytes], Mapping[bytes, bytes]]
+    _IsWanted = Callable[[str, str | None], bool]
 
 __all__ = ["TABLES", "Table", "encoded"]
 
@@ -23,6 +27,7 @@ _BATCH_ROWS: Final = 10_000
 _PATHS_CACHED: Final = 4_096
 _MICROSECONDS: Final = 1_000_000
 _UTC_TIME: Final = pa.timestamp("us", "UTC")
+_TIME_MIN, _TIME_MAX = -62_135_596_800, 253_402_300_799  # the years 1 to 9999, in seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -33,18 +38,17 @@ class Table:
     arrow: pa.Schema
     first: bytes
     filtered: tuple[str, ...]
-    rows: Callable[[Repository, Key, Factory, Callable[[str, str], bool]], Iterator[tuple[object, ...]]]
+    rows: Callable[[_Paths, Key, Factory, _IsWanted], Iterator[tuple[object, ...]]]
 
-    def batches(
-        self, repository: Repository, part: RepositoryPart, is_wanted: Callable[[str, str], bool]
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, repository: Repository, part: RepositoryPart, is_wanted: _IsWanted) -> Iterator[pa.RecordBatch]:
         """Return the rows of a part that are wanted."""
+        paths = lru_cache(_PATHS_CACHED)(partial(_changed_paths, repository))
         rows: list[tuple[object, ...]] = []
         size = 0
         for key, factory in repository.items_in(part):
             if key[0] != self.first or not is_wanted("revision", shown(key[-1])):
                 continue
-            for row in self.rows(repository, key, factory, is_wanted):
+            for row in self.rows(paths, key, factory, is_wanted):
                 rows.append(row)
                 size += sum(len(value) for value in row if isinstance(value, bytes | str))
                 if size >= _BATCH_SIZE or len(rows) >= _BATCH_ROWS:
@@ -70,27 +74,28 @@ def encoded(text: str) -> bytes:
     return re.sub(rb"\\x([89a-f][0-9a-f])", lambda found: bytes.fromhex(found[1].decode()), text.encode())
 
 
-def _revision_rows(
-    repository: Repository, key: Key, factory: Factory, is_wanted: Callable[[str, str], bool]
-) -> Iterator[tuple[object, ...]]:
-    del repository, is_wanted
+def _microseconds(seconds: int) -> int | None:
+    """Return a time as Arrow has it; None if it is none that Spark and Python have."""
+    return seconds * _MICROSECONDS if _TIME_MIN <= seconds <= _TIME_MAX else None
+
+
+def _revision_rows(paths: _Paths, key: Key, factory: Factory, is_wanted: _IsWanted) -> Iterator[tuple[object, ...]]:
+    del paths, is_wanted
     text = RevisionText.parse(key[-1], factory.get_bytes_as("fulltext"))
     author, committer = text.author, text.committer
     yield (
         shown(key[-1]),
         [shown(parent[-1]) for parent in factory.parents],
         text.decoded(author.name),
-        author.time * _MICROSECONDS,
+        _microseconds(author.time),
         text.decoded(committer.name),
-        committer.time * _MICROSECONDS,
+        _microseconds(committer.time),
         text.decoded(text.message),
     )
 
 
-def _inventory_rows(
-    repository: Repository, key: Key, factory: Factory, is_wanted: Callable[[str, str], bool]
-) -> Iterator[tuple[object, ...]]:
-    del repository
+def _inventory_rows(paths: _Paths, key: Key, factory: Factory, is_wanted: _IsWanted) -> Iterator[tuple[object, ...]]:
+    del paths
     revision = shown(key[-1])
     for path, entry in Inventory(key[-1], factory.get_bytes_as("fulltext")).items():
         name = shown(path)
@@ -98,13 +103,11 @@ def _inventory_rows(
             yield revision, name, shown(entry.file_id), shown(entry.revision), entry.mode, entry.kind
 
 
-def _text_rows(
-    repository: Repository, key: Key, factory: Factory, is_wanted: Callable[[str, str], bool]
-) -> Iterator[tuple[object, ...]]:
-    file_id, revision = key[1:]
-    path = _paths(repository, revision).get(file_id)
+def _text_rows(paths: _Paths, key: Key, factory: Factory, is_wanted: _IsWanted) -> Iterator[tuple[object, ...]]:
+    file_id, revision = b"/".join(key[1:-1]), key[-1]
+    path = paths(revision).get(file_id)
     name = None if path is None else shown(path)
-    if not is_wanted("file_id", shown(file_id)) or not is_wanted("path", name or ""):
+    if not is_wanted("file_id", shown(file_id)) or not is_wanted("path", name):
         return
     text = factory.get_bytes_as("fulltext")
     yield (
@@ -118,10 +121,12 @@ def _text_rows(
     )
 
 
-@lru_cache(_PATHS_CACHED)
-def _paths(repository: Repository, revision: bytes) -> Mapping[bytes, bytes]:
-    """Return the paths of the files that a revision has changed, by file id."""
-    return repository.changed_paths(revision)
+def _changed_paths(repository: Repository, revision: bytes) -> Mapping[bytes, bytes]:
+    """Return the paths of the files that a revision has changed, by file id; none if its inventory has no paths."""
+    try:
+        return repository.changed_paths(revision)
+    except (NoSuchKey, BadRecord):
+        return {}
 
 
 TABLES: Final[Mapping[str, Table]] = {

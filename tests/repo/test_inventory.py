@@ -145,6 +145,8 @@ def test_revision_says_who_when_and_why() -> None:
     assert (read.parents, read.header(b"HG:extra")) == ((b"1" * 40,), b"one\ntwo")
     assert read.decoded(read.message).startswith("Grüße\n\ngpgsig is no")
     assert commit_id(b"") == b"dcf5b16e76cce7425d0beaef62d79a7d10fce1f5"
+    halves = RevisionText.parse(b"r", text.replace(b"ISO-8859-1", b"utf-7"))
+    assert halves.decoded(b"+2AA-") == "+2AA-", "half a character can be neither printed nor stored in a table"
     for encoding in (b"no such", b"hex", b"punycode", b"a\0b"):
         other = RevisionText.parse(b"r", text.replace(b"ISO-8859-1", encoding))
         assert other.decoded(other.message).startswith("Gr\\xfc\\xdfe")

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, StringStartsWith
 
+from penstock.errors import BadRecord, NoSuchStream, RepositoryError
 from penstock.repo import INVENTORIES, REVISIONS, TEXTS, Repository
 from penstock.spark._options import repository_options
 from penstock.spark._repository import RepositoryReader
@@ -121,6 +122,79 @@ def test_names_that_are_not_utf8_survive_a_filter() -> None:
     """They are shown with their bytes written out, and found by that."""
     for name in (b"caf\xe9", "größe".encode(), b"plain", b"\xff\x80x"):
         assert encoded(shown(name)) == name
+
+
+def reader(folder: Path, name: str, *filters: Filter, **options: str) -> RepositoryReader:
+    made = RepositoryReader(repository_options({"store": str(folder), "stream": NAME, "table": name, **options}))
+    assert list(made.pushFilters(list(filters))) == []
+    return made
+
+
+def rows(source: RepositoryReader) -> list[dict[str, object]]:
+    return [row for part in source.partitions() for batch in source.read(part) for row in batch.to_pylist()]
+
+
+def test_times_of_any_clock_are_read(spark: SparkSession, folder: Path, store: Store) -> None:
+    """A commit may be from before 1970 or behind 2038; a time that no calendar has must not end the whole query."""
+    times = [-5, 0, 2**31, 2**32, 253_402_300_799, 253_402_300_800, 10**17, -(10**17)]
+    items = Items()
+    for number, time in enumerate(times):
+        person = b"A <a> %d +0000" % time
+        text = b"author %b\ncommitter %b\nencoding utf-7\n\n+2AA-\n" % (person, person)
+        items.add((REVISIONS, b"r%d" % number), (), text)
+    Repository.open(store, NAME, create=True).insert_stream(items)
+    seconds = F.col("commit_time").cast("long")
+    read = table(spark, folder, "revisions").orderBy("revision").select(seconds.alias("time"), "message").collect()
+    assert [row.time for row in read] == [*times[:5], None, None, None]
+    assert {row.message for row in read} == {"+2AA-\n"}, "half a character is none"
+
+
+def test_whatever_keys_and_filters_are_is_read(folder: Path, store: Store) -> None:
+    """Repositories that were not made from git have other keys and inventories; hostile filters find nothing."""
+    items = Items().add((INVENTORIES, b"r0"), (), b"another format\n").add((TEXTS, b"f", b"r0"), (), b"1")
+    items.add((TEXTS, b"a", b"b", b"r0"), (), b"2").add((TEXTS, b"r0"), (), b"3").add((TEXTS, b"f", b"r1"), (), b"4")
+    items.add((TEXTS, b"g\xff\0", b"r\xff"), (), b"5")
+    Repository.open(store, NAME, create=True).insert_stream(items)
+    found = rows(reader(folder, "texts", min_partitions="10000"))
+    assert {(row["file_id"], row["path"], row["text"]) for row in found} == {
+        ("f", None, b"1"),
+        ("a/b", None, b"2"),
+        ("", None, b"3"),
+        ("f", None, b"4"),
+        ("g\\xff\0", None, b"5"),
+    }
+    for hostile in ("../../etc/passwd", "/", "\0", "", "%", "' OR 1=1", "x" * 100_000):
+        for filters in (
+            EqualTo(("path",), hostile),
+            In(("path",), (hostile, None)),
+            StringStartsWith(("path",), hostile),
+        ):
+            assert rows(reader(folder, "texts", filters)) == []
+        assert rows(reader(folder, "texts", EqualTo(("revision",), hostile))) == []
+    with pytest.raises(BadRecord, match="inventories@r0"):
+        rows(reader(folder, "inventories"))
+
+
+def test_stream_that_goes_away_under_a_job_is_an_error(folder: Path, store: Store, repo: Repository) -> None:
+    """The parts of a plan mean blocks of one stream; of a new one with the same name, other texts would be returned."""
+    source = reader(folder, "texts")
+    parts = source.partitions()
+    assert repo.check().is_good
+    store.seal_stream(NAME)
+    store.delete_stream(NAME)
+    with pytest.raises(NoSuchStream):
+        list(source.read(parts[0]))
+    Repository.open(store, NAME, create=True).insert_stream(Items().add((TEXTS, b"a", b"r1"), (), b"other"))
+    with pytest.raises(RepositoryError, match="created anew"):
+        list(source.read(parts[0]))
+
+
+def test_event_that_is_none_of_a_repository_is_passed_over(folder: Path, store: Store, repo: Repository) -> None:
+    """A job over a whole history does not end at one bad event; a check of the repository names it."""
+    with store.writer(NAME) as writer:
+        writer.write_event(b"PRB\x01 nonsense")
+    assert len(rows(reader(folder, "texts"))) == 54
+    assert not repo.check().is_good
 
 
 def test_bad_options_are_named(spark: SparkSession, folder: Path, store: Store) -> None:
