@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from penstock.log import PlogSizes
     from penstock.ports import Clock
 
-__all__ = ["has_store", "is_folder", "open_store"]
+__all__ = ["PARTITION", "has_store", "is_folder", "open_store", "open_store_at"]
 
-_PARTITION: Final = "main"
+PARTITION: Final = "main"
+"""The name of the only partition of a store."""
 _PLOGS: Final = "plogs"
 
 
@@ -36,20 +37,43 @@ def open_store(
 
     Every ``maintenance_interval_s`` seconds it scales streams, truncates them, and writes watermarks.
     """
+    plogs, cpo = _urls(address)
+    try:
+        return open_store_at(
+            plogs,
+            cpo,
+            address=str(address),
+            clock=clock,
+            sizes=sizes,
+            maintenance_interval_s=maintenance_interval_s,
+        )
+    except StoreLocked as error:
+        raise StoreLocked(str(address), owner=error.owner) from None
+
+
+def open_store_at(
+    plogs: str,
+    cpo: str,
+    *,
+    address: str,
+    clock: Clock | None = None,
+    sizes: PlogSizes | None = None,
+    maintenance_interval_s: float = MAINTENANCE_INTERVAL_S,
+) -> Engine:
+    """Open the store whose plogs and control plane oracle are at these URLs; ``address`` is its name in messages.
+
+    This takes it over from a process that still has it open: see :mod:`penstock.log`.
+    """
     check_positive("maintenance_interval_s", maintenance_interval_s)
-    plogs_url, cpo_url = _urls(address)
 
     def open_all() -> Engine:
         with ExitStack() as resources:
-            try:
-                plogs = resources.enter_context(open_plogs(plogs_url))
-            except StoreLocked as error:
-                raise StoreLocked(str(address), owner=error.owner) from None
-            cpo = resources.enter_context(open_cpo(cpo_url))
-            manager = resources.enter_context(MetadataManager.open(plogs, cpo, _PARTITION, sizes=sizes))
+            opened_plogs = resources.enter_context(open_plogs(plogs))
+            oracle = resources.enter_context(open_cpo(cpo))
+            manager = resources.enter_context(MetadataManager.open(opened_plogs, oracle, PARTITION, sizes=sizes))
             return Engine(
                 manager,
-                address=str(address),
+                address=address,
                 clock=clock,
                 maintenance_interval_s=maintenance_interval_s,
                 resources=resources,

@@ -24,6 +24,7 @@ from pyarrow import flight
 
 from penstock import forks
 from penstock.client._files import PlogFiles
+from penstock.client._knock import ConnectionLost, action_of, answering
 from penstock.client._reasons import without_context
 from penstock.client._shared_appends import SharedAppends
 from penstock.deadlines import DeadlineExceeded, limit, run_locked, time_left
@@ -64,18 +65,12 @@ if TYPE_CHECKING:
 
     Push = Callable[[list[Notification]], None]
 
-__all__ = ["Channel", "Connection", "ConnectionLost", "Finder", "answering", "busy_retry", "knock"]
+__all__ = ["Channel", "Connection", "ConnectionLost", "Finder", "busy_retry"]
 
 _PATIENCE_S: Final = 30.0
 _GOODBYE_S: Final = 5.0
 _LOST: Final = (flight.FlightUnavailableError, flight.FlightCancelledError, OSError)  # the last when writing fails
 _logger: Final = logging.getLogger("penstock.client")
-
-
-class ConnectionLost(Exception):
-    """The channel was lost during a call; whether the call was done is unknown, unless it was not begun."""
-
-    is_begun = True
 
 
 class Finder(Protocol):
@@ -181,7 +176,7 @@ class Channel:
         Returns when all notifications that the server sent before its answer were passed on: the effects of a call are
         known here when it is over.
         """
-        answer = self._answer(_action(self.id, call))
+        answer = self._answer(action_of(self.id, call))
         notified, value = unpack(answer.body.to_pybytes(), Answer)
         if self._received < notified:
             with self._change:
@@ -207,7 +202,7 @@ class Channel:
     @uninterrupted
     def close(self) -> None:
         """End the session; nothing of it is left on the server then."""
-        action = _action(self.id, sessions.End())
+        action = action_of(self.id, sessions.End())
         with suppress(ConnectionLost, DeadlineExceeded, PenstockError), translated(self):
             list(self.client.do_action(action, flight.FlightCallOptions(timeout=_GOODBYE_S)))
             self._listener.join(_GOODBYE_S)
@@ -369,39 +364,10 @@ def busy_retry(begun: float) -> Retry:
     return Retry(attempts_max=math.inf, until=begun + _PATIENCE_S)
 
 
-def _action(session_id: str, call: Operation) -> flight.Action:
-    return flight.Action(call.operation, pack([session_id, astuple(call)]))
-
-
 def _options() -> flight.FlightCallOptions | None:
     """Return the options of a call, with its time limit."""
     left = time_left()
     return None if left is None else flight.FlightCallOptions(timeout=left)
-
-
-def answering(client: flight.FlightClient, seconds: float, *, is_strict: bool = False) -> flight.FlightClient:
-    """Return the client when its server has answered; otherwise close it. A channel could wait for ever."""
-    try:
-        knock(client, seconds, is_strict=is_strict)
-    except BaseException:
-        client.close()
-        raise
-    return client
-
-
-def knock(client: flight.FlightClient, seconds: float, *, is_strict: bool = False) -> None:
-    """Return when a server answers; ``ConnectionLost`` if it does not, or, if strict, is not a server of Penstock."""
-    left = time_left()
-    options = flight.FlightCallOptions(timeout=seconds if left is None else min(left, seconds))
-    try:
-        list(client.do_action(_action("", sessions.Here()), options))
-    except (flight.FlightUnavailableError, flight.FlightTimedOutError) as error:
-        if error.extra_info not in {NOT_BEGUN, BUSY}:
-            raise ConnectionLost from error
-    except pa.ArrowException as error:
-        if is_strict and not getattr(error, "extra_info", b""):
-            raise ConnectionLost from error
-        # else opening the channel raises it, too
 
 
 def _probed(channel: Channel, stream: str, segment: int, offset: int) -> PlogFiles | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyarrow import flight
 
 from penstock.client._address import ServerFinder, split_addresses
-from penstock.client._connection import ConnectionLost, answering, knock
+from penstock.client._knock import ConnectionLost, answering, knock
 from penstock.client._reasons import without_context
 from penstock.errors import StoreUnreachable
 from penstock.ports import copied_socket
@@ -64,7 +64,7 @@ class ServersFinder:
         self._at = len(finders) - 1  # the server found last
         self._answer_s = ANSWER_S
         self._reasons: dict[ServerFinder, str] = {}  # why each did not answer in the last round
-        self._watch: _Watch | None = None
+        self._watch: _SilenceWatch | None = None
 
     def open(self) -> flight.FlightClient:
         """Return a client of the server that answers."""
@@ -85,7 +85,7 @@ class ServersFinder:
 
     def _watch_from_now(self, finder: ServerFinder, client: flight.FlightClient) -> None:
         if self._watch is None:
-            self._watch = _Watch(self._finders)
+            self._watch = _SilenceWatch(self._finders)
         self._watch.target = finder, client
 
     def explained(self, reason: str) -> str:
@@ -100,7 +100,7 @@ class ServersFinder:
             self._watch.close()
 
 
-class _Watch:
+class _SilenceWatch:
     """Asks the server in use for a sign of life, and shuts the connections to it down if another one has taken over."""
 
     def __init__(self, finders: list[ServerFinder]) -> None:

@@ -55,7 +55,7 @@ class MetadataManager(forks.Handle):
         self._host = Host(plogs, cpo, partition)
         self._streams: dict[str, LogStream] = {}
         self._background: ThreadPoolExecutor | None = None
-        self._closing = False
+        self._closing = self._fenced = False
         self.is_closed = False
         self._merging = threading.Lock()  # held while plogs are merged: one log at a time
         self.partition: Final = self.run(open_partition(partition, sizes))
@@ -229,6 +229,15 @@ class MetadataManager(forks.Handle):
             _attempt(self._delete_doomed)  # those that the last tasks left
         self.is_closed = True
 
+    def fence(self) -> None:
+        """Write no more, from now on: another process may own the partition. Appends under way come to their end."""
+        self._fenced = self.is_closed = True
+
+    def check_owned(self) -> None:
+        """Raise ``LogFenced`` if the partition has to be opened again, perhaps because it has a new owner."""
+        if self._fenced or self.partition.failed:
+            raise LogFenced(f"partition {self.partition.name!r}")
+
     def record(self, record: Record) -> None:
         """Make a record durable, then apply it."""
         self.run(append_records(self.partition, [record]))
@@ -240,6 +249,8 @@ class MetadataManager(forks.Handle):
 
     def _delete_doomed(self) -> None:
         for plog_id in list(self.partition.metadata.doomed):
+            if self._fenced:
+                return  # the new owner deletes them
             self._host.perform(Delete(plog_id), None)
             self.partition.metadata.doomed.pop(plog_id, None)
 
@@ -273,7 +284,9 @@ class MetadataManager(forks.Handle):
                 return end.value  # type: ignore[no-any-return]
 
     def check_open(self) -> None:
-        """Raise ``StoreClosed`` once the manager is closed."""
+        """Raise ``StoreClosed`` once the manager is closed, and ``LogFenced`` once it is fenced."""
+        if self._fenced:
+            raise LogFenced(f"partition {self.partition.name!r}")
         if self.is_closed:
             raise StoreClosed("the metadata manager")
 

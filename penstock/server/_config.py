@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+import socket
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -29,6 +30,8 @@ _ENVIRONMENT: Final = "environment"
 _COMMAND_LINE: Final = "command line"
 _PROGRAM: Final = "Config"
 _FILE_SIZE_MAX: Final = 1 << 20
+_PLOGS: Final = ("file:", "s3://", "az://")  # where several servers find the same plogs
+_CPO: Final = ("sqlite:", "postgresql://", "postgresql+psycopg://")
 
 Text = Annotated[str, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -57,6 +60,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     futoin_archive: Annotated[
         Text | None, Meta(title="FOLDER", description="The archives that FutoIn reads before the head of a stream.")
+    ] = None
+    # With both, the store is there and not in the folder, which has users, certificates and caches then.
+    plogs: Annotated[Text | None, Meta(title="URL", description="The plogs of a store that several servers share.")] = (
+        None
+    )
+    cpo: Annotated[Text | None, Meta(title="URL", description="The control plane oracle of that store.")] = None
+    advertise: Annotated[
+        Annotated[str, Meta(pattern=r"^[^\s/@,]+:\d{1,5}$")] | None,
+        Meta(title="HOST:PORT", description="The address that clients use. Default: host and port."),
     ] = None
     tls: Annotated[bool | None, Meta(description="Use TLS. Default: on, except on a loopback host.")] = None
     # None: our own, which is made in the store's folder
@@ -122,6 +134,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    @property
+    def advertised(self) -> str:
+        """The address under which clients, and the other servers of the store, know this one."""
+        if self.advertise is not None:
+            return self.advertise
+        is_unspecified = self.host in {"0.0.0.0", "::"}
+        host = socket.gethostname() if is_unspecified else f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
     @property
     def refuses_compressed(self) -> bool:
@@ -228,6 +249,17 @@ class _Contradiction(Exception):
 def _check_together(config: Config) -> None:
     if config.store == "memory:" or "://" in config.store:
         raise _Contradiction("store", reason=f"invalid value {config.store!r}: a server serves a folder")
+    if (config.plogs is None) != (config.cpo is None):
+        given, missing = ("plogs", "cpo") if config.cpo is None else ("cpo", "plogs")
+        raise _Contradiction(given, reason=f"${missing} is missing: both are needed, or neither")
+    if config.plogs is not None and not config.plogs.startswith(_PLOGS):
+        kinds = ", ".join(_PLOGS)
+        raise _Contradiction("plogs", reason=f"unknown kind of address: use one that begins with {kinds}")
+    if config.cpo is not None and not config.cpo.startswith(_CPO):
+        kinds = ", ".join(_CPO)
+        raise _Contradiction("cpo", reason=f"unknown kind of address: use one that begins with {kinds}")
+    if config.advertise is not None and config.plogs is None:
+        raise _Contradiction("advertise", reason="only servers that share a store advertise: $plogs and $cpo name it")
     if config.port == config.http_port != 0:
         raise _Contradiction(
             "http_port", "port", reason=f"$port and $http_port are both {config.port}: they have to differ"

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from penstock.errors import DiskFailed, DiskFull, PenstockError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.server._ports import WatchedStore
 
 
-__all__ = ["Health", "Trouble"]
+__all__ = ["AnyHealth", "Health", "Trouble"]
 
 _GOOD_FOR_S: Final = 1.0
 _PATIENCE_S: Final = 5.0
@@ -36,8 +36,24 @@ class Trouble(NamedTuple):
     detail: str
 
 
+class AnyHealth(Protocol):
+    """The health of a server, whether it serves a store or stands by."""
+
+    @property
+    def status(self) -> str:
+        """The word for it while there is no trouble."""
+
+    def trouble(self) -> Trouble | None:
+        """Return what is wrong, if something is."""
+
+    def stream_troubles(self) -> dict[str, str]:
+        """Return what maintenance could not do for single streams."""
+
+
 class Health:
     """Looks at the store at most once a second, however many ask."""
+
+    status: Final = "ok"
 
     def __init__(self, store: WatchedStore, folder: Path) -> None:
         self._store, self._folder = store, folder

@@ -14,7 +14,7 @@ import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from penstock._version import __version__
 from penstock.errors import NotAuthenticated, ServerError
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
-    from starlette.routing import BaseRoute
+    from starlette.websockets import WebSocket
 
     from penstock.server._config import Config
     from penstock.server._futoin import FutoinPort
-    from penstock.server._health import Health
+    from penstock.server._health import AnyHealth
     from penstock.server._login import Logins
     from penstock.server._permissions import Principal
     from penstock.server._tls import Certificate
@@ -42,13 +42,17 @@ __all__ = ["HttpServer", "new_app"]
 _HEAD_SIZE_MAX: Final = 64 << 10
 _WEBSOCKET_MESSAGE_MAX: Final = 64 << 10
 _ACCEPTED_AT_ONCE: Final = 128  # asyncio has 256 KiB for each connection with TLS, until it has looked at it
+_STANDS_BY: Final = "this server stands by: another one owns the store"
 _SCRAPES_AT_ONCE: Final = 4  # checking passwords takes threads for long; health has to have some
 
 
 def new_app(
-    health: Health, registry: CollectorRegistry, logins: Logins | None, futoin: FutoinPort | None = None
+    health: AnyHealth, registry: CollectorRegistry, logins: Logins | None, futoin: FutoinPort | None = None
 ) -> Starlette:
-    """Return the application; with ``logins``, figures and details are for users who may read the streams."""
+    """Return the application; with ``logins``, figures and details are for users who may read the streams.
+
+    Without ``futoin`` it is that of a server that stands by.
+    """
     at_once = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
 
     def healthz(request: Request) -> Response:
@@ -67,14 +71,28 @@ def new_app(
 
     routes: list[BaseRoute] = [Route("/healthz", healthz), Route("/metrics", metrics)]
     if futoin is None:
-        return Starlette(routes=routes)
+        return Starlette(routes=[*routes, *_STANDBY_ROUTES])
     return Starlette(routes=[*routes, *futoin.routes], lifespan=futoin.lifespan)
 
 
-def _health_of(health: Health, user: Principal | None) -> Response:
+def _refuse(_: Request) -> Response:
+    return JSONResponse({"error": _STANDS_BY}, 503, {"Retry-After": "1"})
+
+
+async def _deny(websocket: WebSocket) -> None:
+    await websocket.send_denial_response(JSONResponse({"error": _STANDS_BY}, 503))
+
+
+_STANDBY_ROUTES: Final[list[BaseRoute]] = [  # what a client gets who takes a server that stands by for the owner
+    Route("/futoin{rest:path}", _refuse, methods=["POST"]),
+    WebSocketRoute("/futoin{rest:path}", _deny),
+]
+
+
+def _health_of(health: AnyHealth, user: Principal | None) -> Response:
     """Return whether the store can do its work; details, and single streams, are for a user who may read them."""
     trouble = health.trouble()
-    answer: dict[str, object] = {"status": "ok", "version": __version__}
+    answer: dict[str, object] = {"status": health.status, "version": __version__}
     if trouble is not None:
         detailed = user is not None and user.may("read", "*")
         answer = {"status": "failing", "reason": trouble.detail if detailed else trouble.kind}
@@ -114,19 +132,23 @@ def _peer(request: Request) -> str:
 
 
 class HttpServer:
-    """Listens from the beginning on, and serves an application, in a thread of its own, from :meth:`start` on."""
+    """Listens from the beginning on, and serves an application, in a thread of its own, from :meth:`start` on.
+
+    Another application may take its place; connections wait meanwhile.
+    """
 
     def __init__(self, config: Config, certificate: Certificate | None) -> None:
         self._config, self._certificate = config, certificate
         self._socket = listen(config.host, config.http_port)
         self._connections = ConnectionTable(config)
-        self._end: Callable[[], None] = self._socket.close
+        self._end: Callable[[], None] = _do_nothing
         self.port: Final[int] = self._socket.getsockname()[1]
 
     def start(self, app: Starlette) -> None:
-        """Start serving."""
+        """Serve this application from now on; requests to the one before it come to their end."""
+        self.stop()
         server = uvicorn.Server(self._settings(app))
-        thread = threading.Thread(target=server.run, args=([self._socket],), name="penstock-http")
+        thread = threading.Thread(target=server.run, args=([self._socket.dup()],), name="penstock-http")
         watch = None if self._certificate is None else self._connections.watch(self.port, Limits.of(self._config))
 
         def end() -> None:
@@ -134,7 +156,6 @@ class HttpServer:
                 watch.end()
             server.should_exit = True
             thread.join()
-            self._socket.close()
 
         thread.start()
         self._end = end
@@ -169,6 +190,16 @@ class HttpServer:
         """Return how many of the connections are WebSockets."""
         return self._connections.websocket_count()
 
+    def stop(self) -> None:
+        """Let requests under way come to their end; later ones wait for the next application."""
+        self._end()
+        self._end = _do_nothing
+
     def shutdown(self) -> None:
         """Let requests under way come to their end, and serve no more."""
-        self._end()
+        self.stop()
+        self._socket.close()
+
+
+def _do_nothing() -> None:
+    """There is no application to end."""

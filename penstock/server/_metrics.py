@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from penstock.server._health import Health
+    from penstock.server._health import AnyHealth
     from penstock.server._limits import QuotaUse
     from penstock.server._login import Logins
     from penstock.server._ports import MeasuredStore
     from penstock.stream.segment import Segment
 
-__all__ = ["NAMES_MAX", "new_registry"]
+__all__ = ["NAMES_MAX", "new_registry", "standby_registry"]
 
 NAMES_MAX: Final = 1000  # streams that have figures of their own, and groups; the first by name
 
@@ -33,15 +33,45 @@ def new_registry(
     store: MeasuredStore,
     connections: Mapping[str, Callable[[], int]],
     quotas: Callable[[], Iterable[QuotaUse]],
-    health: Health,
+    health: AnyHealth,
     logins: Logins | None = None,
 ) -> CollectorRegistry:
     """Return everything there is to measure; ``connections`` count the clients of each protocol."""
+    registry = _process_registry()
+    registry.register(_StoreCollector(store, connections, quotas, health, logins))
+    return registry
+
+
+def standby_registry(health: AnyHealth) -> CollectorRegistry:
+    """Return what there is to measure of a server that stands by."""
+    registry = _process_registry()
+    registry.register(_StandbyCollector(health))
+    return registry
+
+
+def _process_registry() -> CollectorRegistry:
     registry = CollectorRegistry()
     for kind in (ProcessCollector, PlatformCollector, GCCollector):
         kind(registry=registry)
-    registry.register(_StoreCollector(store, connections, quotas, health, logins))
     return registry
+
+
+def _roles(health: AnyHealth, *, is_owner: bool) -> Iterable[Metric]:
+    yield _gauge("penstock_healthy", "Whether the server can do its work.", {"": health.trouble() is None})
+    yield _gauge("penstock_owner", "Whether the server owns its store; otherwise it stands by.", {"": is_owner})
+
+
+class _StandbyCollector(Collector):
+    def __init__(self, health: AnyHealth) -> None:
+        self._health = health
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing before it is asked for."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics of this moment."""
+        return _roles(self._health, is_owner=False)
 
 
 class _StoreCollector(Collector):
@@ -50,7 +80,7 @@ class _StoreCollector(Collector):
         store: MeasuredStore,
         connections: Mapping[str, Callable[[], int]],
         quotas: Callable[[], Iterable[QuotaUse]],
-        health: Health,
+        health: AnyHealth,
         logins: Logins | None,
     ) -> None:
         self._store, self._connections, self._quotas = store, connections, quotas
@@ -63,7 +93,7 @@ class _StoreCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics, computed from the state of the store now."""
-        yield _gauge("penstock_healthy", "Whether the store can do its work.", {"": self._health.trouble() is None})
+        yield from _roles(self._health, is_owner=True)
         troubles = dict.fromkeys(sorted(self._health.stream_troubles())[:NAMES_MAX], 1.0)
         yield _gauge("penstock_stream_trouble", "Maintenance of a stream failed.", troubles, label="stream")
         yield from self._streams()

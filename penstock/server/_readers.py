@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.errors import LogFenced
 from penstock.stream.read import READER_LEASE_S
 from penstock.wire import pack_error
 
@@ -109,7 +110,10 @@ class ClientReader:
         self._session.notify((self.number, "attend"), ["attend", self.number])
 
     def stop(self, error: PenstockError) -> None:
-        """Stop the reader of the client."""
+        """Stop the reader of the client; if the store has a new owner, the client continues there."""
+        if isinstance(error, LogFenced):
+            self._session.cut_off()
+            return
         self.error = error
         self._session.drop(self.number, error)
         self._session.notify((self.number, "stop"), ["stop", self.number, pack_error(error)])

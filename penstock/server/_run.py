@@ -1,5 +1,7 @@
 """A server from its beginning to its end: the store, the Flight port and the HTTP port.
 
+A server that shares a store with others opens it when it is its turn: see :mod:`penstock.server._standby`.
+
 It ends in the reverse order: health says so, the ports serve no more, and the store is closed, which makes everything
 durable. A second signal does not wait for that.
 """
@@ -10,11 +12,14 @@ import logging
 import os
 import signal
 import sys
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+
+from penstock.embedded import open_store_at
 from penstock.local import open_owned, raise_file_limit
 from penstock.ports import SystemClock
 from penstock.server._addresses import listen, names_of
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock.server._config import Config
+    from penstock.server._http import HttpServer
     from penstock.server._limits import QuotaUse
     from penstock.server._login import Logins
     from penstock.server._tls import Certificate
@@ -51,6 +57,9 @@ class DataPlane(Protocol):
     def quotas(self) -> list[QuotaUse]:
         """Return the limit and the use of each kind of thing that is limited."""
 
+    def cut_off(self) -> None:
+        """Send clients nothing more."""
+
     def shutdown(self) -> None:
         """End the sessions and close the connections and the port."""
 
@@ -62,13 +71,8 @@ def run(config: Config, *, ready: Callable[[Server], object] = lambda _: None) -
     with logging_to(sys.stderr, config.log_format, config.max_log_lines), stop_signals() as wait:
         with Server(config) as server:
             ready(server)
-            where = {
-                "store": config.store,
-                "flight": server.address,
-                "http": server.http_address,
-                "futoin": server.futoin_address,
-            }
-            _logger.info("serving", extra=where)
+            if config.plogs is None:
+                _logger.info("serving", extra=server.places())
             _logger.info("shutting down", extra={"signal": wait()})
         _logger.info("ended")
 
@@ -125,8 +129,18 @@ class Server:
         """The URL of the event stream of FutoIn; another stream has its name behind it: ``…/futoin/scope/stream``."""
         return f"{self.http_address.replace('http', 'ws', 1)}/futoin"
 
+    def places(self) -> dict[str, str]:
+        """Return where the store and its ports are, for the log."""
+        config = self._config
+        return {
+            "store": config.plogs or config.store,
+            "flight": self.address,
+            "http": self.http_address,
+            "futoin": self.futoin_address,
+        }
+
     def __enter__(self) -> Self:
-        """Open the store, then the ports."""
+        """Open the store, then the ports; a server that shares a store with others opens it when it is its turn."""
         with ExitStack() as parts:
             self._start(parts)
             self._parts = parts.pop_all()
@@ -139,11 +153,10 @@ class Server:
         self._parts.__exit__(kind, error, trace)
 
     def _start(self, parts: ExitStack) -> None:
-        from penstock.server._futoin import FutoinPort  # noqa: PLC0415 - heavy, as are those below
-        from penstock.server._futoin_metrics import FutoinCollector  # noqa: PLC0415
-        from penstock.server._health import Health  # noqa: PLC0415
-        from penstock.server._http import HttpServer, new_app  # noqa: PLC0415
-        from penstock.server._metrics import new_registry  # noqa: PLC0415
+        if self._config.plogs is not None and self._config.cpo is not None:
+            self._start_standby(parts, self._config.plogs, self._config.cpo)
+            return
+        from penstock.server._http import HttpServer  # noqa: PLC0415 - heavy, as the next
         from penstock.server._service import FlightService  # noqa: PLC0415
 
         config, folder = self._config, Path(self._config.store).absolute()
@@ -153,22 +166,91 @@ class Server:
         certificate, logins = _certificate(config, folder), _logins(config, folder)
         http = HttpServer(config, certificate)
         parts.callback(http.shutdown)
-        service = start_service(store, config, logins, certificate)
-        parts.callback(service.shutdown)
-        health = Health(store, folder)
-        parts.callback(health.end)
-        watch = Periodic(health.trouble, "penstock-health", every_s=_HEALTH_S)  # so that the log says it, too
-        parts.callback(watch.end)
-        connections = {"flight": service.connections, "http": http.connections, "websocket": http.websockets}
-        futoin = FutoinPort(store, logins, config)
+        ports = parts.enter_context(closing(StorePorts(store, config, logins, certificate, http)))
+        self.port, self.http_port = ports.port, http.port
 
-        def uses() -> list[QuotaUse]:
-            return [*service.quotas(), futoin.quota(), *([] if logins is None else logins.uses()), *log_use()]
+    def _start_standby(self, parts: ExitStack, plogs: str, cpo: str) -> None:
+        from penstock.cpo import open_cpo  # noqa: PLC0415 - heavy, as those below
+        from penstock.server import _front, _futoin, _futoin_metrics, _service  # noqa: F401, PLC0415 - for later
+        from penstock.server._http import HttpServer, new_app  # noqa: PLC0415
+        from penstock.server._leases import ServerLeases  # noqa: PLC0415
+        from penstock.server._metrics import standby_registry  # noqa: PLC0415
+        from penstock.server._standby import RefusingPort, Standby, StandbyHealth  # noqa: PLC0415
 
-        registry = new_registry(store, connections, uses, health, logins)
-        registry.register(FutoinCollector(futoin, store))
-        http.start(new_app(health, registry, logins, futoin))
-        self.port, self.http_port = service.port, http.port
+        folder = Path(self._config.store).absolute()
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        oracle = parts.enter_context(open_cpo(cpo))
+        refusing = parts.enter_context(closing(RefusingPort(self._config.host, self._config.port)))
+        config = self._config = msgspec.structs.replace(self._config, port=refusing.port)
+        certificate, logins = _certificate(config, folder), _logins(config, folder)
+        http = HttpServer(config, certificate)
+        parts.callback(http.shutdown)
+        self.port, self.http_port = config.port, http.port
+
+        def open_store() -> Engine:
+            return open_store_at(plogs, cpo, address=plogs, maintenance_interval_s=config.maintenance_interval_s)
+
+        def serve(store: Engine) -> StorePorts:
+            refusing.close()
+            ports = StorePorts(store, config, logins, certificate, http)
+            _logger.info("serving", extra=self.places())
+            return ports
+
+        def stand_by() -> None:
+            health = StandbyHealth(standby.trouble)
+            http.start(new_app(health, standby_registry(health), logins))
+            refusing.open()
+            _logger.info("standing by", extra=self.places())
+
+        standby = Standby(ServerLeases(oracle, config.advertised), open_store, serve, stand_by)
+        parts.callback(standby.close)
+        standby.start()
+
+
+class StorePorts:
+    """The ports of an open store: Flight, and the application of the HTTP port."""
+
+    def __init__(
+        self,
+        store: Engine,
+        config: Config,
+        logins: Logins | None,
+        certificate: Certificate | None,
+        http: HttpServer,
+    ) -> None:
+        from penstock.server._futoin import FutoinPort  # noqa: PLC0415 - heavy, as those below
+        from penstock.server._futoin_metrics import FutoinCollector  # noqa: PLC0415
+        from penstock.server._health import Health  # noqa: PLC0415
+        from penstock.server._http import new_app  # noqa: PLC0415
+        from penstock.server._metrics import new_registry  # noqa: PLC0415
+
+        with ExitStack() as parts:
+            parts.callback(http.stop)
+            service = self._service = start_service(store, config, logins, certificate)
+            parts.callback(service.shutdown)
+            health = Health(store, Path(config.store).absolute())
+            parts.callback(health.end)
+            watch = Periodic(health.trouble, "penstock-health", every_s=_HEALTH_S)  # so that the log says it, too
+            parts.callback(watch.end)
+            connections = {"flight": service.connections, "http": http.connections, "websocket": http.websockets}
+            futoin = FutoinPort(store, logins, config)
+
+            def uses() -> list[QuotaUse]:
+                return [*service.quotas(), futoin.quota(), *([] if logins is None else logins.uses()), *log_use()]
+
+            registry = new_registry(store, connections, uses, health, logins)
+            registry.register(FutoinCollector(futoin, store))
+            http.start(new_app(health, registry, logins, futoin))
+            self.port: Final = service.port
+            self._parts = parts.pop_all()
+
+    def cut_off(self) -> None:
+        """Answer clients of the store no more, at once."""
+        self._service.cut_off()
+
+    def close(self) -> None:
+        """Let requests come to their end, and serve no more."""
+        self._parts.close()
 
 
 def start_service(store: Engine, config: Config, logins: Logins | None, certificate: Certificate | None) -> DataPlane:

@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 from pyarrow import flight
 
 from penstock import forks
-from penstock.errors import BadArgument, NoSuchStream, NotAuthenticated, PenstockError, ServerError
+from penstock.errors import BadArgument, LogFenced, NoSuchStream, NotAuthenticated, PenstockError, ServerError
 from penstock.model import shown
 from penstock.server import _plain as plain
 from penstock.server._appends import append_blocks, append_shared, message_size
@@ -337,6 +337,13 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             QuotaUse("inflight_bytes", limits.max_inflight_bytes, used, waits),
         ]
 
+    def cut_off(self) -> None:
+        """Answer no more, at once: another server may own the store. The service is to be shut down next."""
+        with self._lock:
+            self._is_over = True
+        for session in list(self._sessions.values()):
+            session.cut_off()
+
     def shutdown(self) -> None:
         """End the service: clients are notified, and have a moment to hang up. Then their connections are closed.
 
@@ -420,4 +427,6 @@ class _errors_sent:  # noqa: N801 - reads like a word in a with statement
         if isinstance(error, PenstockError):
             if self._session is not None and self._session.is_over:
                 raise SessionOver("the session is over") from error
+            if isinstance(error, LogFenced):  # for the client it is as if the connection were lost
+                raise SessionOver("the store has a new owner") from error
             raise _refusal(error) from error

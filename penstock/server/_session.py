@@ -271,11 +271,15 @@ class Session:
         with self._lock:  # after the end there is no channel to look at
             return self.is_over or self._is_cancelled()
 
-    def end(self) -> None:
-        """Close everything: the client is gone. A second call returns when that is done, too."""
+    def cut_off(self) -> None:
+        """Send the client nothing more; :meth:`end` closes what it has open."""
         with self._lock:
             self.is_over = True
         self._wake_up.notify()
+
+    def end(self) -> None:
+        """Close everything: the client is gone. A second call returns when that is done, too."""
+        self.cut_off()
         with self._ending:
             for key in list(self._watched):
                 self.unwatch(key)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, StreamCorrupt, WriterFenced
+from penstock.errors import (
+    BadArgument,
+    LogFenced,
+    NoSuchStream,
+    PenstockError,
+    StoreClosed,
+    StreamCorrupt,
+    WriterFenced,
+)
 from penstock.model import NUMBER_MAX, SEGMENTS_MAX
 from penstock.stream.format import (
     EVENTS,
@@ -111,6 +119,8 @@ class ClientWriter:
         error = _durable(blocks) or error
         with self._lock:
             self._under_way, self._refusal, self._ended = [], None, set()
+        if isinstance(error, LogFenced):
+            raise error  # which ends the session: the client sends the blocks to the new owner
         starts = [] if error is not None else [ENDED if block is None else block.start for block in blocks]
         return starts, None if error is None else pack_error(error)
 

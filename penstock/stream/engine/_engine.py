@@ -321,6 +321,15 @@ class Engine(forks.Handle, Store):
         self.catalog.check_open()
         self._manager.plogs.check_running()
 
+    def check_owned(self) -> None:
+        """Raise why this process must stop using the store and open it again: another process may own it by now."""
+        self._manager.check_owned()
+        self._manager.plogs.check_running()
+
+    def fence(self) -> None:
+        """Write no more, not even when the store is closed: another process may own it by now."""
+        self._manager.fence()
+
     def trouble(self) -> str | None:
         """Return why the store does not do its background work, if it does not."""
         return self.maintenance.trouble() or self.groups.positions.trouble()

@@ -1,0 +1,88 @@
+"""Servers in processes of their own, of which the owner is killed or stopped: what clients notice of it."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.cpo import open_cpo
+from penstock.errors import PenstockError
+from tests.server.apart import eventually
+from tests.server.cluster import LONG_S, Servers
+
+STREAM = "plant/readings"
+LARGE = bytes(range(256)) * (12 << 10)
+
+
+def wait_until_stopped(pid: int) -> None:
+    eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+
+def test_clients_go_on_where_they_were_when_the_owner_is_killed(tmp_path: Path) -> None:
+    """Each event once, in order, and to one reader; what was not whole is not there, and can be written again."""
+    with Servers(tmp_path, 2) as servers, penstock.connect(servers.address) as store:
+        store.create_stream(STREAM)
+        group = store.create_reader_group("all", [STREAM])
+        with store.writer(STREAM, writer_id="w") as writer, group.reader("r") as reader:
+            acks = [writer.write_event(b"%d" % number, key="k") for number in range(100)]
+            transaction = store.transactional_writer(STREAM, writer_id="t").begin(lease=LONG_S)
+            transaction.write_event(b"in vain", key="k")
+            out = writer.begin_write_event("k")
+            out.write(LARGE[: 2 << 20])
+            read = [reader.read_next_event(timeout=LONG_S) for _ in range(50)]
+            servers.processes[servers.owner()].kill()
+            acks += [writer.write_event(b"%d" % number, key="k") for number in range(100, 200)]
+            for ack in acks:
+                ack.result(LONG_S)
+            with pytest.raises(PenstockError):
+                transaction.commit()
+            with pytest.raises(PenstockError):  # noqa: PT012 - either of them
+                out.write(LARGE[2 << 20 :])
+                out.close()
+            with writer.begin_write_event("k") as again:
+                shutil.copyfileobj(io.BytesIO(LARGE), again)
+            with store.transactional_writer(STREAM, writer_id="t").begin(lease=LONG_S) as second:
+                second.write_event(b"whole", key="k")
+            expected = [*(b"%d" % number for number in range(200)), LARGE, b"whole"]
+            read += [reader.read_next_event(timeout=LONG_S) for _ in range(150)]
+            with reader.read_next_event_as_stream(timeout=LONG_S) as large:  # type: ignore[union-attr]
+                content = large.read()
+            last = reader.read_next_event(timeout=LONG_S)
+            assert [event.event for event in [*read, last] if event is not None] == [*expected[:200], b"whole"]
+            assert content == LARGE
+        batches = store.read(STREAM, max_event_size=len(LARGE))
+        assert [event for batch in batches for event in batch["event"].to_pylist()] == expected
+
+
+def test_an_owner_that_was_stopped_gives_the_store_up_when_it_wakes_up(tmp_path: Path) -> None:
+    """It finds that another server had the lease meanwhile."""
+    with Servers(tmp_path, 2) as servers, penstock.connect(servers.address) as store:
+        store.create_stream(STREAM)
+        with store.writer(STREAM, writer_id="w") as writer:
+            writer.write_event(b"0", key="k").result(LONG_S)
+            first = servers.owner()
+            os.kill(servers.processes[first].pid, signal.SIGSTOP)
+            wait_until_stopped(servers.processes[first].pid)
+            eventually(lambda: servers.status(1 - first) == "failing")  # it has the lease, and the folder is locked
+            ack = writer.write_event(b"1", key="k")
+            os.kill(servers.processes[first].pid, signal.SIGCONT)
+            ack.result(LONG_S)
+            servers.processes[servers.owner()].kill()
+            writer.write_event(b"2", key="k").result(LONG_S)
+        assert [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()] == [b"0", b"1", b"2"]
+
+
+def test_a_signal_ends_a_server_that_stands_by(tmp_path: Path) -> None:
+    """Nothing that it waits for keeps it."""
+    with open_cpo(f"sqlite:{tmp_path}/cpo.db") as cpo:
+        cpo.acquire("partition/main", "another:1 id 0", seconds=3600)
+        with Servers(tmp_path, 2) as servers:
+            for number, process in zip((signal.SIGTERM, signal.SIGINT), servers.processes, strict=True):
+                process.send_signal(number)
+                assert process.wait(LONG_S) == 0

@@ -1,0 +1,168 @@
+"""Servers that stand by, in this process: what they answer, and when they serve."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+import penstock
+from penstock.cpo import open_cpo
+from penstock.embedded import open_store, open_store_at
+from penstock.errors import AddressUnusable, BadConfig, LeaseHeld, LogFenced, StoreUnreachable
+from penstock.server import Server, _leases, _run
+from tests.server.apart import eventually, free_port
+from tests.server.cluster import ask, config_of, status_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.cpo import Cpo, Lease
+    from penstock.stream import Engine
+
+STREAM = "plant/readings"
+
+
+def await_status(server: Server, status: str) -> None:
+    eventually(lambda: status_of(server.http_port) == status)
+
+
+def events(store: penstock.Store) -> list[bytes]:
+    return [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
+
+
+def stolen(cpo: Cpo) -> Lease:
+    """Take the lease from the owner, which acquires it again where it can."""
+    while True:
+        held = cpo.lease("partition/main")
+        if held is not None:
+            cpo.release(held)
+        with suppress(LeaseHeld):
+            return cpo.acquire("partition/main", "other:1 id 0", seconds=60)
+
+
+def test_a_server_stands_by_while_another_owns_the_store(tmp_path: Path) -> None:
+    """It is well, says so, and sends clients away at once, so that they look for the owner."""
+    with Server(config_of(tmp_path, "b")) as second:
+        await_status(second, "ok")
+        with Server(config_of(tmp_path, "a")) as first:
+            assert status_of(first.http_port) == "standby"
+            assert "penstock_owner 0.0" in ask(first.http_port, "/metrics")[1]
+            assert ask(first.http_port, "/futoin", "POST")[0] == 503
+            with pytest.raises(StoreUnreachable):
+                penstock.connect(first.address)
+            with penstock.connect(f"{first.address},{second.address.removeprefix('penstock://')}") as far:
+                far.create_stream(STREAM)
+                with far.writer(STREAM, writer_id="w") as writer:
+                    writer.write_event(b"0", key="k").result(60)
+                    second._parts.close()
+                    writer.write_event(b"1", key="k").result(60)
+                await_status(first, "ok")
+                assert "penstock_owner 1.0" in ask(first.http_port, "/metrics")[1]
+                assert events(far) == [b"0", b"1"]
+
+
+def test_an_owner_that_loses_the_lease_stands_by_and_serves_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same process, without an event lost or twice, though it closed the store without writing."""
+    monkeypatch.setattr(_leases, "RENEW_S", 0.05)
+    with Server(config_of(tmp_path, "a")) as server, open_cpo(f"sqlite:{tmp_path}/cpo.db") as cpo:
+        address = server.address.removeprefix("penstock://")
+        with penstock.connect(f"penstock://{address},127.0.0.1:{free_port()}") as far:
+            far.create_stream(STREAM)
+            with far.writer(STREAM, writer_id="w") as writer:
+                writer.write_event(b"0", key="k").result(60)
+                other = stolen(cpo)
+                await_status(server, "standby")
+                under_way = writer.write_event(b"1", key="k")
+                cpo.release(other)
+                under_way.result(60)
+                assert events(far) == [b"0", b"1"]
+
+
+def test_a_store_that_is_fenced_writes_no_more_not_even_when_it_is_closed(tmp_path: Path) -> None:
+    """Another process may own it by then."""
+    store = open_store(tmp_path / "data")
+    store.create_stream(STREAM)
+    writer = store.writer(STREAM, writer_id="w")
+    writer.write_event(b"0", key="k").result()
+    store.fence()
+    refused = writer.write_event(b"1", key="k")
+    with pytest.raises(LogFenced):
+        refused.result()
+    with pytest.raises(LogFenced):
+        store.check_owned()
+    with pytest.raises(LogFenced):
+        store.create_stream("plant/others")
+    store.close()
+    with penstock.connect(tmp_path / "data") as again:
+        assert events(again) == [b"0"]
+        assert len(again.streams()) == 1
+
+
+def test_a_server_that_cannot_open_the_store_lets_another_one_try(tmp_path: Path) -> None:
+    """Health says why, and the lease is free again."""
+    (tmp_path / "file").write_text("")
+    with Server(config_of(tmp_path, "a", plogs=f"file:{tmp_path}/file/plogs")) as broken:
+        await_status(broken, "failing")
+        with Server(config_of(tmp_path, "b")) as server:
+            await_status(server, "ok")
+
+
+def test_a_server_that_is_stopped_while_it_opens_the_store_closes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the lock of the plogs, and the lease, would stay for as long as the process."""
+    begun, may_open = threading.Event(), threading.Event()
+
+    def open_slowly(*given: str, **settings: object) -> Engine:
+        begun.set()
+        assert may_open.wait(60)
+        return open_store_at(*given, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_run, "open_store_at", open_slowly)
+    server = Server(config_of(tmp_path, "a"))
+    with server:
+        assert begun.wait(60)
+        assert status_of(server.http_port) == "standby"
+        threading.Timer(0.1, may_open.set).start()
+    with open_cpo(f"sqlite:{tmp_path}/cpo.db") as cpo:
+        assert cpo.leases() == []
+    open_store_at(f"file:{tmp_path}/plogs", f"sqlite:{tmp_path}/cpo.db", address="shared").close()
+
+
+def test_two_servers_with_one_port_are_noticed_while_both_stand_by(tmp_path: Path) -> None:
+    """Not when the second one is needed."""
+    with Server(config_of(tmp_path, "a")) as server, pytest.raises(AddressUnusable):
+        Server(config_of(tmp_path, "b", port=server.port)).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"plogs": None}, "plogs is missing"),
+        ({"cpo": None}, "cpo is missing"),
+        ({"plogs": "memory:"}, "unknown kind of address"),
+        ({"plogs": "ftp://host"}, "unknown kind of address"),
+        ({"cpo": "redis://:secret@host"}, "unknown kind of address"),
+        ({"advertise": "a"}, "advertise"),
+        ({"advertise": "penstock://a:1"}, "advertise"),
+        ({"advertise": "a:1", "plogs": None, "cpo": None}, "only servers that share a store advertise"),
+    ],
+)
+def test_settings_that_make_no_cluster_are_refused(tmp_path: Path, settings: dict[str, object], reason: str) -> None:
+    """Before anything is started, and without showing a password."""
+    with pytest.raises(BadConfig, match=reason) as raised:
+        config_of(tmp_path, "a", **settings)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_server_advertises_where_it_listens_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+    """Clients and other servers know it by this name."""
+    assert config_of(tmp_path, "a", port=1).advertised == "127.0.0.1:1"
+    assert config_of(tmp_path, "a", port=1, host="::1").advertised == "[::1]:1"
+    assert config_of(tmp_path, "a", port=1, advertise="plant:2").advertised == "plant:2"
+    assert config_of(tmp_path, "a", port=1, host="::", anonymous=False).advertised.partition(":")[0] not in ("", "[")
