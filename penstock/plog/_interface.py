@@ -98,12 +98,21 @@ class Plogs(Protocol):
 
 
 def open_plogs(url: str) -> Plogs:
-    """Open the plogs at ``file:FOLDER``, created if there is none, or ``memory:``, gone when closed."""
+    """Open the plogs at an address, created if there are none.
+
+    ``file:FOLDER``, ``s3://bucket/prefix``, ``az://container/prefix``, or ``memory:``, gone when closed.
+    """
     scheme, _, path = url.partition(":")
+    if url.startswith(("s3://", "az://")):
+        from penstock.plog.objects import open_object_plogs  # noqa: PLC0415 - most processes never need it
+
+        return open_object_plogs(url)
     if scheme == "file" and path:
         return FilePlogs(OsDisk(path))
     if url == "memory:":
         from penstock.testing import MemoryDisk  # noqa: PLC0415 - most processes never need it
 
         return FilePlogs(MemoryDisk())
-    raise BadArgument(f"cannot open plogs at {url!r}: use file:FOLDER or memory:")
+    raise BadArgument(
+        f"cannot open plogs at {url!r}: use file:FOLDER, s3://bucket/prefix, az://container/prefix or memory:"
+    )

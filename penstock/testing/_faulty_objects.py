@@ -35,7 +35,7 @@ class ObjectFault(Enum):
 
 
 @dataclass(slots=True)
-class _Rule:
+class _ObjectRule:
     """A planned fault."""
 
     fault: ObjectFault
@@ -74,13 +74,13 @@ class FaultyObjects:
         self.calls: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._random = random.Random(seed)
-        self._rules: list[_Rule] = []
+        self._rules: list[_ObjectRule] = []
         self._put: list[str] = []  # the names, in the order in which they were put
 
     def fail(self, fault: ObjectFault, *, on: ObjectCall, call: int | None = 1, prefix: str = "") -> None:
         """Fail the ``call``-th call from now on, or every one with None, on names that begin with ``prefix``."""
         with self._lock:
-            self._rules.append(_Rule(fault, on, call, prefix))
+            self._rules.append(_ObjectRule(fault, on, call, prefix))
 
     def heal(self) -> None:
         """Cancel all faults, also those by chance."""

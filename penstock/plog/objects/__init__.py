@@ -15,7 +15,8 @@ notes where everything lies, so that journal objects can be deleted and the next
     checkpoint                      the state of all plogs before some number of the journal
 """
 
+from penstock.plog.objects._open import open_object_plogs
 from penstock.plog.objects._plogs import ObjectPlogs
 from penstock.plog.objects._settings import ObjectSettings
 
-__all__ = ["ObjectPlogs", "ObjectSettings"]
+__all__ = ["ObjectPlogs", "ObjectSettings", "open_object_plogs"]

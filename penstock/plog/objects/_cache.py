@@ -90,8 +90,8 @@ class ObjectCache:
             self._read_ahead(name, first, last)
         return data
 
-    def keep(self, name: str, data: Bytes) -> None:
-        """Keep an object that was just put in memory, if it is not too large."""
+    def add(self, name: str, data: Bytes) -> None:
+        """Have an object that was just put in memory, if it is not too large."""
         if len(data) <= self._memory_max // 2:
             self._remember((name, _WHOLE), memoryview(data))
 

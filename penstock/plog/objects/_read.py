@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["load_home", "read_extent", "read_slices"]
 
 _HOME_READ_SIZE: Final = 64 << 10
-_ATTEMPTS_MAX: Final = 5
+_ATTEMPTS_MAX: Final = 3
 
 
 def load_home(requests: Requests, name: str) -> PlogState:
@@ -64,15 +64,27 @@ def read_slices(
             if attempts == _ATTEMPTS_MAX:
                 raise PlogCorrupt(error.where, offset=None, reason="the object is gone") from error
             continue
-        for part in run:
-            if not replica.verified[part.index]:
-                if not block_matches(replica.key, data, part.position - begin):
-                    where = requests.objects.where(extent.name)
-                    offset = extent.position + part.position - extent.start
-                    raise PlogCorrupt(where, offset=offset, reason=f"block {part.index} fails its checksum")
-                replica.verified[part.index] = True
-            views.append(data[part.start - begin : part.end - begin].toreadonly())
+        damaged = _damaged(replica, data, run, begin)
+        if damaged is not None:  # once more from the bucket: a copy may be of another store that was at this address
+            attempts += 1
+            if attempts == _ATTEMPTS_MAX:
+                where = requests.objects.where(extent.name)
+                offset = extent.position + damaged.position - extent.start
+                raise PlogCorrupt(where, offset=offset, reason=f"block {damaged.index} fails its checksum")
+            cache.drop(extent.name)
+            continue
+        views += [data[part.start - begin : part.end - begin].toreadonly() for part in run]
     return views
+
+
+def _damaged(replica: Replica, data: memoryview, run: Sequence[BlockSlice], begin: int) -> BlockSlice | None:
+    """Check the blocks that were not checked yet; return one that fails its checksum."""
+    for part in run:
+        if not replica.verified[part.index]:
+            if not block_matches(replica.key, data, part.position - begin):
+                return part
+            replica.verified[part.index] = True
+    return None
 
 
 def _run_of(extent: BlockRun, slices: Sequence[BlockSlice], first: int) -> Sequence[BlockSlice]:

@@ -117,7 +117,7 @@ def test_prefetched_bytes_are_there(cache: ObjectCache, objects: FaultyObjects) 
 def test_objects_just_put_are_in_memory_up_to_a_limit(cache: ObjectCache, objects: FaultyObjects) -> None:
     """Readers at the tail of a stream need no request, and a writer does not fill the memory."""
     for number in range(40):
-        cache.keep(f"journal/{number}", bytes([number]) * MIB)
+        cache.add(f"journal/{number}", bytes([number]) * MIB)
     assert bytes(cache.read("journal/39", 5, 3)) == bytes([39]) * 3
     assert objects.calls["get_range"] == 0
     assert cache.counts().memory_size <= 16 * MIB

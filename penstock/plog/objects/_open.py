@@ -1,0 +1,77 @@
+"""Opening plogs by the address of a bucket, with settings in its query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from penstock.errors import BadArgument
+from penstock.plog.objects._cache import ObjectCache
+from penstock.plog.objects._plogs import ObjectPlogs
+from penstock.plog.objects._settings import ObjectSettings
+from penstock.ports import Bucket, BucketAddress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["open_object_plogs"]
+
+T = TypeVar("T")
+_TYPES: Final = {"int": int, "float": float, "str": str}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CacheSettings:
+    """Where copies of objects are, and how many bytes of them."""
+
+    cache_folder: str = ""  # none: copies are in memory alone
+    cache_size_max: int = 1 << 30  # bytes in the folder
+    cache_memory_max: int = 64 << 20  # bytes in memory, mostly of objects that were just put
+
+
+def open_object_plogs(url: str, *, options: Mapping[str, str] | None = None) -> ObjectPlogs:
+    """Open the plogs at ``s3://bucket/prefix`` or ``az://container/prefix``, created if there are none.
+
+    ``options`` have the names that obstore gives them (``access_key_id``, ``endpoint``, ...); what they lack comes from
+    the environment.
+    """
+    address = BucketAddress.parse(url)
+    settings, cache_settings = parse_settings(address.settings)
+    bucket = Bucket(address, options=options)
+    cache = ObjectCache(
+        bucket,
+        folder=Path(cache_settings.cache_folder) if cache_settings.cache_folder else None,
+        memory_max=cache_settings.cache_memory_max,
+        disk_max=cache_settings.cache_size_max,
+    )
+    try:
+        return ObjectPlogs(bucket, settings=settings, cache=cache)
+    except BaseException:
+        cache.close()
+        raise
+
+
+def parse_settings(query: Mapping[str, str]) -> tuple[ObjectSettings, _CacheSettings]:
+    """Return the settings of an address."""
+    known = {field.name: _TYPES[str(field.type)] for kind in (ObjectSettings, _CacheSettings) for field in fields(kind)}
+    unknown = sorted(set(query) - set(known))
+    if unknown:
+        raise BadArgument(f"unknown setting {unknown[0]!r} of an object store: use {', '.join(known)}")
+    values = {name: _parse(name, text, known[name]) for name, text in query.items()}
+    return _pick(ObjectSettings, values), _pick(_CacheSettings, values)
+
+
+def _parse(name: str, text: str, kind: type) -> object:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or (kind is not str and not 0 <= value < float("inf")):
+        raise BadArgument(f"invalid {name} {text!r}: use a number from 0 on")
+    return value
+
+
+def _pick(kind: type[T], values: Mapping[str, Any]) -> T:
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in values.items() if name in names})
