@@ -38,7 +38,7 @@ _SECTIONS: Final = {
     "Streams and their events": ("stream", "write", "tail", "read", "cat", "watermarks", "group", "event", "maintain"),
     "Repositories": ("repo",),
     "Jobs on Spark": ("archive", "aggregate", "windows"),
-    "The server": ("serve", "dev", "user"),
+    "The server": ("serve", "dev", "user", "cluster"),
     "Penstock itself": ("demo", "doctor", "completion"),
 }
 _REST: Final = "Commands"

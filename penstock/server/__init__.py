@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from penstock.server._addresses import listen
     from penstock.server._config import Config, load_config
+    from penstock.server._leases import cluster_servers
     from penstock.server._run import Server, run
     from penstock.server._service import FlightService
     from penstock.server._tls import load_certificate
@@ -22,6 +23,7 @@ __all__ = [
     "FlightService",
     "Server",
     "Users",
+    "cluster_servers",
     "listen",
     "load_certificate",
     "load_config",
@@ -34,6 +36,7 @@ _MODULES: Final = {
     "FlightService": "_service",
     "Server": "_run",
     "Users": "_users",
+    "cluster_servers": "_leases",
     "listen": "_addresses",
     "load_certificate": "_tls",
     "load_config": "_config",

@@ -55,8 +55,11 @@ def cluster_servers(cpo: Cpo) -> list[ClusterServer]:
 
 
 def _described(lease: Lease, partition: str | None) -> ClusterServer:
-    address, _, since = lease.owner.split(" ")
-    return ClusterServer(address, partition, 0 if partition is None else lease.epoch, float(since), lease.expires)
+    address, _, rest = lease.owner.partition(" ")
+    since = 0.0
+    with suppress(ValueError):  # a program other than this one may have acquired it
+        since = float(rest.rpartition(" ")[2])
+    return ClusterServer(address, partition, 0 if partition is None else lease.epoch, since, lease.expires)
 
 
 class ServerLeases:

@@ -1,0 +1,1 @@
+"""Show the servers that share a store."""
