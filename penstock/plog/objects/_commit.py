@@ -87,9 +87,10 @@ class PutGroup:
     def finish(self, error: Exception | None = None) -> None:
         """Wake all that wait for the group."""
         self.error = error
-        for ticket in self.tickets:
-            ticket.block = ()
-        self.put = None
+        if error is None:  # else another thread may still be putting it
+            for ticket in self.tickets:
+                ticket.block = ()
+            self.put = None
         self.done.set()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.errors import CorruptData, PlogCorrupt
+from penstock.errors import CorruptData, NoSuchObject, PlogCorrupt
 from penstock.plog._block import block_matches
 from penstock.plog.objects._read import read_extent
 from penstock.plog.objects._state import BlockRun
@@ -92,8 +92,11 @@ def carry_out(journal: ObjectJournal, task: CompactionTask) -> None:
         else:
             for run in _runs(extents, task.number):
                 _move(journal, plog, run)
-    except CorruptData:
-        _log.exception("plog %s cannot be compacted", plog.plog_id)
+    except (NoSuchObject, CorruptData) as error:
+        damage = journal.gone(error)
+        if not isinstance(damage, CorruptData):
+            raise damage from error
+        _log.error("plog %s cannot be compacted: %s", plog.plog_id, damage)
 
 
 def _settle(journal: ObjectJournal, plog: PlogState, extents: list[BlockRun]) -> None:
@@ -155,7 +158,7 @@ def _is_gone(journal: ObjectJournal, plog: PlogState, name: str) -> bool:
 def _checked(journal: ObjectJournal, plog: PlogState, extent: BlockRun) -> memoryview:
     """Return the bytes of an extent, all of whose blocks pass their check: a copy must not hide damage."""
     end = extent.start + extent.size
-    data = read_extent(journal.cache, journal.requests, extent, extent.start, end)
+    data = read_extent(journal, extent, extent.start, end)
     key = plog.plog_id.uid_bytes + plog.birth
     index = plog.index_at(extent.start)
     while index < len(plog.starts) and (position := plog.block(index)[0]) < end:

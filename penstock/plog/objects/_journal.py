@@ -11,13 +11,24 @@ from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Final, Protocol
 
-from penstock.errors import PenstockError, StorageUnavailable, StorageUnusable, StoreClosed, StoreFenced
+from penstock.errors import (
+    CorruptData,
+    PenstockError,
+    PlogCorrupt,
+    StorageUnavailable,
+    StorageUnusable,
+    StoreClosed,
+    StoreFenced,
+)
 from penstock.plog._journal import SyncTimes
 from penstock.plog.objects._commit import GroupCommit, pack_group
 from penstock.plog.objects._records import FenceRecord, SealRecord, journal_name
-from penstock.plog.objects._take_over import read_object
+from penstock.plog.objects._take_over import owner_since, read_object
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.errors import NoSuchObject
     from penstock.plog.objects._commit import JournalPut, PutGroup, PutTicket, TicketSubject
     from penstock.plog.objects._records import Record
     from penstock.plog.objects._requests import Requests
@@ -26,6 +37,8 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes, Clock
 
 __all__ = ["Cache", "ObjectJournal"]
+
+_GONE: Final = "the object is gone"
 
 
 class Cache(Protocol):
@@ -74,6 +87,11 @@ class ObjectJournal:
         return self._commit.acknowledged
 
     @property
+    def error(self) -> Exception | None:
+        """The error that has ended it, if one has."""
+        return self._commit.error
+
+    @property
     def is_stopped(self) -> bool:
         """Whether an error has ended it."""
         return self._commit.error is not None
@@ -100,14 +118,20 @@ class ObjectJournal:
 
     def put(self, group: PutGroup) -> None:
         """Put the objects of a group; acknowledge it, if those before it are."""
+        self.run(lambda: self._put(group))
+
+    def run(self, step: Callable[[], None]) -> None:
+        """Do something for the store, which takes no more changes if that fails."""
         try:
-            self._put(group)
+            step()
         except (StoreFenced, StorageUnavailable, StorageUnusable) as error:
             self.stop(error)
         except Exception as error:  # noqa: BLE001 - no later group may be acknowledged, whatever it was
             self.stop(StorageUnavailable(self.requests.objects.where(), reason=f"{type(error).__name__}: {error}"))
 
     def _put(self, group: PutGroup) -> None:
+        if self.is_stopped:
+            return
         put = group.put = pack_group(
             group, epoch=self.epoch, token=self.token, part_size_min=self.settings.part_size_min
         )
@@ -152,6 +176,14 @@ class ObjectJournal:
                 case [FenceRecord(owner=name)]:
                     owner = name
         return StoreFenced(self.requests.objects.where(), owner=owner)
+
+    def gone(self, error: NoSuchObject | CorruptData) -> PenstockError:
+        """Return the error of a call that misses an object: a new owner has deleted it, or it was lost or damaged."""
+        fenced = owner_since(self.requests, self.token)
+        if fenced is not None:
+            self.stop(fenced)
+            return fenced
+        return error if isinstance(error, CorruptData) else PlogCorrupt(error.where, offset=None, reason=_GONE)
 
     def stop(self, error: Exception) -> None:
         """Take no more changes; all that were not acknowledged fail with this error."""

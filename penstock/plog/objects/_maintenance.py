@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import NoSuchObject, ObjectChanged, StoreFenced
-from penstock.plog.objects._checkpoint import CHECKPOINT_NAME, StoreCheckpoint, pack_checkpoint, unpack_checkpoint
+from penstock.errors import NoSuchObject, ObjectChanged
+from penstock.plog.objects._checkpoint import CHECKPOINT_NAME, StoreCheckpoint, pack_checkpoint
 from penstock.plog.objects._compact import carry_out, plan
 from penstock.plog.objects._read import load_home
 from penstock.plog.objects._records import journal_name
+from penstock.plog.objects._take_over import owner_since
 
 if TYPE_CHECKING:
     from penstock.plog.objects._journal import ObjectJournal
@@ -85,7 +86,7 @@ class StoreMaintenance:
         try:
             ownership.tag = journal.requests.replace_own(CHECKPOINT_NAME, data, tag=ownership.tag)
         except ObjectChanged as error:
-            raise self._fenced() from error
+            raise owner_since(journal.requests, journal.token) or error from None
         ownership.serial += 1
         self._checkpoint_size = len(data)
         with journal.changed:
@@ -94,13 +95,6 @@ class StoreMaintenance:
         self._delete_journal(garbage)
         for folder, names in deleted.items():
             self._delete_plog(folder, names)
-
-    def _fenced(self) -> StoreFenced:
-        """Return the error of an owner whose checkpoint was replaced by another one."""
-        requests = self._journal.requests
-        stored = requests.again(lambda: requests.objects.get(CHECKPOINT_NAME))
-        checkpoint = unpack_checkpoint(stored.data, where=requests.objects.where(CHECKPOINT_NAME))
-        return StoreFenced(requests.objects.where(), owner=checkpoint.owner)
 
     def _delete_journal(self, numbers: list[int]) -> None:
         journal = self._journal
@@ -125,10 +119,9 @@ class StoreMaintenance:
                 del journal.state.deleted[folder]
 
     def _parts_of(self, name: str) -> set[str]:
-        requests = self._journal.requests
         try:
-            home = load_home(requests, name)
-        except NoSuchObject:
+            home = load_home(self._journal.requests, name)
+        except NoSuchObject:  # deleted before
             return set()
         return {extent.source for extent in home.extents if isinstance(extent.source, str)}
 

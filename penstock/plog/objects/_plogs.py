@@ -154,12 +154,12 @@ class ObjectPlogs:
         size = sum(map(len, body))
         self._journal.wait_for_space()
         plog = self._table.find(plog_id)
+        self._journal.check_running()
         with plog.lock:
             if plog.fence is not None:
                 raise PlogSealed(plog_id, sealed_offset=plog.fence)
             replica = plog.replica
             replica.check_append(offset, size)
-            self._journal.check_running()
             if not size:
                 return plog.last or _EmptyAppend(offset)
             header = pack_block_header(replica.key, offset=offset, body=body, body_size=size)
@@ -205,8 +205,7 @@ class ObjectPlogs:
     def _slices_read(self, plog: UsedPlog, slices: list[BlockSlice]) -> list[memoryview]:
         if not slices:
             return []
-        journal = self._journal
-        return read_slices(journal.cache, journal.requests, self._table.stored(plog), plog.replica, slices)
+        return read_slices(self._journal, self._table.stored(plog), plog.replica, slices)
 
     @uninterrupted
     def locate(self, plog_id: PlogId, offset: int, size: int) -> LocatedBlocks:

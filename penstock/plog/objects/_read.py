@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.plog._replica import BlockSlice, Replica
-    from penstock.plog.objects._journal import Cache
+    from penstock.plog.objects._journal import ObjectJournal
     from penstock.plog.objects._requests import Requests
     from penstock.plog.objects._state import BlockRun, PlogState
 
@@ -25,18 +25,16 @@ _ATTEMPTS_MAX: Final = 3
 def load_home(requests: Requests, name: str) -> PlogState:
     """Return the state of a plog that has an object of its own."""
     objects, where = requests.objects, requests.objects.where(name)
-    try:
-        data = requests.again(lambda: objects.get_range(name, 0, _HOME_READ_SIZE))
-        size = plog_header_size(data, where=where)
-        if size > len(data):
-            data = requests.again(lambda: objects.get_range(name, 0, size))
-    except NoSuchObject as error:
-        raise PlogCorrupt(where, offset=None, reason="the object is gone") from error
+    data = requests.again(lambda: objects.get_range(name, 0, _HOME_READ_SIZE))
+    size = plog_header_size(data, where=where)
+    if size > len(data):
+        data = requests.again(lambda: objects.get_range(name, 0, size))
     return unpack_plog(data, name, where=where)
 
 
-def read_extent(cache: Cache, requests: Requests, extent: BlockRun, begin: int, end: int) -> memoryview:
+def read_extent(journal: ObjectJournal, extent: BlockRun, begin: int, end: int) -> memoryview:
     """Return the bytes from ``begin`` to ``end`` of the image, which lie in this extent."""
+    cache, requests = journal.cache, journal.requests
     data = requests.again(lambda: cache.read(extent.name, extent.position + begin - extent.start, end - begin))
     if len(data) != end - begin:
         raise PlogCorrupt(requests.objects.where(extent.name), offset=extent.position, reason="the object is too short")
@@ -44,47 +42,44 @@ def read_extent(cache: Cache, requests: Requests, extent: BlockRun, begin: int, 
 
 
 def read_slices(
-    cache: Cache, requests: Requests, plog: PlogState, replica: Replica, slices: Sequence[BlockSlice]
+    journal: ObjectJournal, plog: PlogState, replica: Replica, slices: Sequence[BlockSlice]
 ) -> list[memoryview]:
     """Return the parts of blocks; those that lie next to each other in an object are read at once."""
     views: list[memoryview] = []
     attempts = 0
     while len(views) < len(slices):
         extent = plog.place_of(slices[len(views)].position)
-        run = _run_of(extent, slices, len(views))
-        begin, end = run[0].start, run[-1].end
-        if not replica.verified[run[0].index]:
-            begin = run[0].position
-        if not replica.verified[run[-1].index]:
-            end = plog.block(run[-1].index)[1]
         try:
-            data = read_extent(cache, requests, extent, begin, end)
-        except NoSuchObject as error:  # compacted meanwhile, so that the blocks lie elsewhere
+            views += _read_run(journal, plog, extent, replica, _run_of(extent, slices, len(views)))
+        except (NoSuchObject, PlogCorrupt) as error:
+            # Once more from the bucket: the blocks were compacted meanwhile and lie elsewhere, or the copy is of
+            # another store that was at this address.
             attempts += 1
             if attempts == _ATTEMPTS_MAX:
-                raise PlogCorrupt(error.where, offset=None, reason="the object is gone") from error
-            continue
-        damaged = _damaged(replica, data, run, begin)
-        if damaged is not None:  # once more from the bucket: a copy may be of another store that was at this address
-            attempts += 1
-            if attempts == _ATTEMPTS_MAX:
-                where = requests.objects.where(extent.name)
-                offset = extent.position + damaged.position - extent.start
-                raise PlogCorrupt(where, offset=offset, reason=f"block {damaged.index} fails its checksum")
-            cache.drop(extent.name)
-            continue
-        views += [data[part.start - begin : part.end - begin].toreadonly() for part in run]
+                raise journal.gone(error) from error
+            journal.cache.drop(extent.name)
     return views
 
 
-def _damaged(replica: Replica, data: memoryview, run: Sequence[BlockSlice], begin: int) -> BlockSlice | None:
-    """Check the blocks that were not checked yet; return one that fails its checksum."""
+def _read_run(
+    journal: ObjectJournal, plog: PlogState, extent: BlockRun, replica: Replica, run: Sequence[BlockSlice]
+) -> list[memoryview]:
+    """Return parts of blocks that follow each other in one object; blocks are checked when they are read first."""
+    begin, end = run[0].start, run[-1].end
+    if not replica.verified[run[0].index]:
+        begin = run[0].position
+    if not replica.verified[run[-1].index]:
+        end = plog.block(run[-1].index)[1]
+    data = read_extent(journal, extent, begin, end)
     for part in run:
         if not replica.verified[part.index]:
             if not block_matches(replica.key, data, part.position - begin):
-                return part
+                where, offset = journal.requests.objects.where(extent.name), part.position - extent.start
+                raise PlogCorrupt(
+                    where, offset=extent.position + offset, reason=f"block {part.index} fails its checksum"
+                )
             replica.verified[part.index] = True
-    return None
+    return [data[part.start - begin : part.end - begin].toreadonly() for part in run]
 
 
 def _run_of(extent: BlockRun, slices: Sequence[BlockSlice], first: int) -> Sequence[BlockSlice]:

@@ -6,7 +6,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from penstock.errors import StorageUnavailable, StorageUnusable, StoreFenced
 from penstock.plog.objects._commit import PutGroup
 
 if TYPE_CHECKING:
@@ -67,17 +66,8 @@ class Sender:
                 journal.changed.wait_for(lambda: self._closing or journal.is_stopped or self._maintenance.is_due)
                 if self._closing or journal.is_stopped:
                     return
-            self._run(self._maintenance.run)
+            self._journal.run(self._maintenance.run)
             self._trim()
-
-    def _run(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except (StoreFenced, StorageUnavailable, StorageUnusable) as error:
-            self._journal.stop(error)
-        except Exception as error:  # noqa: BLE001 - without maintenance the journal would grow for ever
-            reason = f"maintenance failed: {type(error).__name__}: {error}"
-            self._journal.stop(StorageUnavailable(self._journal.requests.objects.where(), reason=reason))
 
     def close(self) -> None:
         """Put what waits, end the threads, and replace the checkpoint if anything has changed."""
@@ -91,4 +81,4 @@ class Sender:
         if self._pool is not None:
             self._pool.shutdown()
         if not journal.is_stopped and journal.objects_since:
-            self._run(self._maintenance.checkpoint)
+            self._journal.run(self._maintenance.checkpoint)

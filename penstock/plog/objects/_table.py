@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import NoSuchPlog, PlogExists, StoreClosed
+from penstock.errors import NoSuchObject, NoSuchPlog, PlogExists, StoreClosed, StoreFenced
 from penstock.plog.objects._read import load_home
 from penstock.plog.objects._state import folder_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.plog._replica import Replica
     from penstock.plog.objects._commit import PutTicket
     from penstock.plog.objects._journal import ObjectJournal
-    from penstock.plog.objects._state import PlogState
+    from penstock.plog.objects._state import Home, PlogState
 
 __all__ = ["UsedPlog", "UsedPlogs"]
 
@@ -66,7 +66,8 @@ class UsedPlogs:
         """Return a plog; ``NoSuchPlog`` if there is none."""
         uid = plog_id.uid_bytes
         plog = self._open.get(uid)
-        if plog is None or self._closed:
+        if plog is None or self._closed or self._journal.is_stopped:
+            self.check_open()
             plog = self._find(uid, plog_id)
         if plog.plog_id != plog_id or plog.is_deleted:
             raise NoSuchPlog(plog_id)
@@ -81,7 +82,7 @@ class UsedPlogs:
             home = self._journal.state.homes.get(uid)
         if home is None or home.plog_id != plog_id:
             raise NoSuchPlog(plog_id)
-        stored = load_home(self._journal.requests, home.name)
+        stored = self._load(home)
         with self._lock:
             plog = self._known(uid)
             if plog is None:
@@ -89,6 +90,14 @@ class UsedPlogs:
                     raise NoSuchPlog(plog_id)  # deleted meanwhile
                 plog = self._settled[uid] = UsedPlog(stored.replica(), birth=stored.birth, stored=stored)
             return plog
+
+    def _load(self, home: Home) -> PlogState:
+        try:
+            return load_home(self._journal.requests, home.name)
+        except NoSuchObject as error:
+            if self._journal.state.homes.get(home.plog_id.uid_bytes) is not home:
+                raise NoSuchPlog(home.plog_id) from error  # deleted meanwhile
+            raise self._journal.gone(error) from error
 
     def _known(self, uid: bytes) -> UsedPlog | None:
         """Return the plog if no request is needed for it; the caller holds the lock."""
@@ -109,7 +118,7 @@ class UsedPlogs:
             if plog.stored is None:
                 if home is None:
                     raise NoSuchPlog(plog.plog_id)
-                plog.stored = load_home(self._journal.requests, home.name)
+                plog.stored = self._load(home)
         return plog.stored
 
     def add(self, plog: UsedPlog) -> None:
@@ -148,9 +157,10 @@ class UsedPlogs:
                 self._settled.popitem(last=False)
 
     def check_open(self) -> None:
-        """Raise ``StoreClosed`` after :meth:`close`."""
-        if self._closed:
-            self._check_open()
+        """Raise ``StoreClosed`` after :meth:`close`, and ``StoreFenced`` if there is a new owner, which knows more."""
+        self._check_open()
+        if isinstance(self._journal.error, StoreFenced):
+            self._journal.check_running()
 
     def _check_open(self) -> None:
         if self._closed:

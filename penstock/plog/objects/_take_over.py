@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.plog.objects._records import Record
     from penstock.plog.objects._requests import Requests
 
-__all__ = ["JournalObject", "Ownership", "Recovery", "read_object", "take_over"]
+__all__ = ["JournalObject", "Ownership", "Recovery", "owner_since", "read_object", "take_over"]
 
 _TABLE_READ_SIZE: Final = 64 << 10  # enough for the table of most journal objects
 _AHEAD: Final = 16
@@ -123,6 +123,12 @@ def _load(requests: Requests) -> tuple[StoreCheckpoint, str | None]:
     except NoSuchObject:
         return StoreCheckpoint(0, 0, 0, b"", "", StoreState(), {}), None
     return unpack_checkpoint(stored.data, where=objects.where(CHECKPOINT_NAME)), stored.tag
+
+
+def owner_since(requests: Requests, token: bytes) -> StoreFenced | None:
+    """Return the error of an owner that is not the owner any more, None if the checkpoint is still its own."""
+    checkpoint, _ = _load(requests)
+    return None if checkpoint.token == token else StoreFenced(requests.objects.where(), owner=checkpoint.owner)
 
 
 def take_over(

@@ -1,0 +1,162 @@
+"""An object store that fails: what becomes of a request is unknown, and nothing is lost or there twice."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import FormatUnknown, StorageUnavailable, StorageUnusable, StoreFenced
+from penstock.plog.objects import ObjectPlogs, ObjectSettings, _requests
+from penstock.testing import FaultyObjects, MemoryObjects, ObjectFault
+from tests.plog.conftest import crowded
+from tests.plog.objects.test_object_kill import Expected, leftovers, life
+
+if TYPE_CHECKING:
+    from penstock.ports import Bytes
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat requests at once."""
+    monkeypatch.setattr(_requests, "_PAUSE_S", 0.0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_is_lost_and_nothing_is_twice_when_requests_fail_by_chance(seed: int) -> None:
+    """Time-outs whose put did or did not happen, 503, cut connections and late listings, all the time."""
+    bucket, expected = MemoryObjects(), Expected()
+    life(FaultyObjects(bucket, chance=0.2, seed=seed, late_names=3), expected)
+    with ObjectPlogs(FaultyObjects(bucket, chance=0.2, seed=seed), settings=crowded()) as plogs:
+        assert expected.check(plogs) == {
+            plog_id: data for plog_id, data in expected.asked.items() if plog_id not in expected.deleted
+        }
+
+
+@pytest.mark.parametrize("fault", ObjectFault)
+@pytest.mark.parametrize("prefix", ["journal/", "plogs/", "checkpoint"])
+def test_a_request_with_an_unknown_outcome_is_repeated_until_it_is_known(fault: ObjectFault, prefix: str) -> None:
+    """The classic: the put was carried out, the answer was lost, and the second attempt finds the object there."""
+    bucket = MemoryObjects()
+    objects, expected = FaultyObjects(bucket), Expected()
+    for call in range(1, 40, 2):
+        objects.fail(fault, on="replace" if prefix == "checkpoint" else "put_new", call=call, prefix=prefix)
+    life(objects, expected)
+    assert objects.calls["put_new"] > 20
+    with ObjectPlogs(bucket) as plogs:
+        assert set(expected.check(plogs)) == set(expected.asked) - expected.deleted
+
+
+def test_a_deletion_that_was_cut_is_completed() -> None:
+    """Objects of deleted plogs cost money for as long as they are there."""
+    bucket, expected = MemoryObjects(), Expected()
+    objects = FaultyObjects(bucket)
+    for call in range(1, 20, 2):
+        objects.fail(ObjectFault.CUT, on="delete", call=call)
+    life(objects, expected)
+    with ObjectPlogs(bucket) as plogs:
+        for plog_id in expected.check(plogs):
+            plogs.delete(plog_id)
+    assert not list(leftovers(bucket))
+
+
+def test_a_store_that_is_unavailable_for_too_long_stops_and_recovers_when_it_is_opened_again() -> None:
+    """Callers learn it, all of them and at every call, and nothing of what they were told is taken back."""
+    bucket = MemoryObjects()
+    objects = FaultyObjects(bucket)
+    settings = ObjectSettings(group_wait_s=0, unavailable_max_s=0.0)
+    plogs = ObjectPlogs(objects, settings=settings)
+    plog_id = plogs.create(size=100)
+    assert plogs.append(plog_id, 0, b"safe") == 4
+    objects.fail(ObjectFault.LOST, on="put_new", call=None, prefix="journal/")
+    pending = [plogs.submit(plog_id, 4, b"lost")]
+    for ticket in pending:
+        with pytest.raises(StorageUnavailable):
+            ticket.result()
+    for call in (plogs.check_running, plogs.create, lambda: plogs.append(plog_id, 8, b"later"), plogs.close):
+        with pytest.raises(StorageUnavailable):
+            call()
+    with ObjectPlogs(bucket) as again:
+        assert bytes(again.read(plog_id, 0, 4)) == b"safe"
+        assert again.info(plog_id).length == 4
+
+
+def test_an_owner_that_was_taken_over_is_told_by_whom() -> None:
+    """Its first put fails, for ever, and so does every call after it; readers of the new owner see nothing of it."""
+    bucket = MemoryObjects()
+    stale = ObjectPlogs(bucket, settings=ObjectSettings(group_wait_s=0))
+    plog_id = stale.create(size=100)
+    with ObjectPlogs(bucket, settings=ObjectSettings(group_wait_s=0)) as owner:
+        for _ in range(2):
+            with pytest.raises(StoreFenced, match="process"):
+                stale.append(plog_id, 0, b"stale")
+        for call in (stale.check_running, stale.create, lambda: stale.info(plog_id), lambda: stale.read(plog_id, 0, 0)):
+            with pytest.raises(StoreFenced):
+                call()
+        assert owner.append(plog_id, 0, b"new") == 3
+        with pytest.raises(StoreFenced):
+            stale.close()
+        assert owner.append(plog_id, 3, b"er") == 5
+
+
+def test_bucket_with_other_objects_is_refused() -> None:
+    """A prefix that was typed wrong must not fill somebody's photographs with journals."""
+    bucket = MemoryObjects()
+    bucket.put_new("photographs/1.jpg", b"")
+    with pytest.raises(FormatUnknown, match="other objects"):
+        ObjectPlogs(bucket)
+    newer = MemoryObjects()
+    newer.put_new("store", b"penstock plogs, object format 2\n")
+    with pytest.raises(FormatUnknown, match="format 2"):
+        ObjectPlogs(newer)
+
+
+class CarelessObjects(MemoryObjects):
+    """A bucket that ignores the conditions of puts."""
+
+    def __init__(self, ignored: str) -> None:
+        super().__init__()
+        self._ignored = ignored
+
+    def put_new(self, name: str, *parts: Bytes) -> None:
+        if self._ignored == "put_new":
+            self.delete(name)
+        super().put_new(name, *parts)
+
+    def replace(self, name: str, data: Bytes, *, tag: str | None) -> str:
+        if self._ignored == "replace":
+            tag = self.get(name).tag if self.exists(name) else None
+        return super().replace(name, data, tag=tag)
+
+
+@pytest.mark.parametrize("ignored", ["put_new", "replace"])
+def test_bucket_without_conditional_puts_is_refused(ignored: str) -> None:
+    """Two owners would overwrite each other, and neither would know."""
+    bucket = CarelessObjects(ignored)
+    with pytest.raises(StorageUnusable, match="conditional puts"):
+        ObjectPlogs(bucket)
+    assert list(bucket.names("")) == ["store"]
+
+
+def test_appends_wait_while_too_many_bytes_are_under_way() -> None:
+    """A writer that is quicker than the bucket must not fill the memory."""
+    gate = threading.Event()
+    bucket = FaultyObjects(MemoryObjects(), delay=lambda call, name: _wait(gate, call, name))
+    gate.set()
+    with ObjectPlogs(bucket, settings=ObjectSettings(group_wait_s=0, pending_size_max=1000)) as plogs:
+        plog_id = plogs.create(size=10_000)
+        gate.clear()
+        tickets = [plogs.submit(plog_id, 0, bytes(1200))]
+        waiting = threading.Thread(target=lambda: tickets.append(plogs.submit(plog_id, 1200, bytes(1200))))
+        waiting.start()
+        waiting.join(0.05)
+        assert len(tickets) == 1
+        gate.set()
+        waiting.join()
+        assert [ticket.result() for ticket in tickets] == [1200, 2400]
+
+
+def _wait(gate: threading.Event, call: str, name: str) -> None:
+    if call == "put_new" and name.startswith("journal/"):
+        assert gate.wait(20)
