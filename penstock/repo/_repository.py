@@ -27,10 +27,12 @@ from penstock.errors import (
     DataTruncated,
     NoSuchEvent,
     NoSuchStream,
+    NoSuchTransaction,
     NotARepository,
     NotPermitted,
     RepositoryCorrupt,
     RepositoryError,
+    TransactionEnded,
 )
 from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind, check_method, check_whole
 from penstock.repo._block import BLOCK_MAGIC, BlockDamaged, ItemBlock, table_size
@@ -77,6 +79,7 @@ _EVENT_SIZE: Final = 1 << 20  # a larger block is written as a large event
 _INDEX_ITEMS: Final = 1_000  # an index is written when this many items, or this many inserts, are in none
 _INDEX_INSERTS: Final = 64
 _SEGMENT: Final = 0
+_ATTEMPTS: Final = 3
 _OWN: Final = frozenset(magic[:3] for magic in (BLOCK_MAGIC, INSERT_MAGIC, INDEX_MAGIC))  # others are passed over
 _REQUEST_SIZE_MAX: Final = 8 << 10  # a longer list of revisions is searched here, block by block
 
@@ -297,22 +300,23 @@ class Repository(RepositoryContents):
                 return
 
     def _append(self, packer: Packer, base: int) -> None:
-        """Add what was packed to the stream, in one transaction."""
+        """Add what was packed to the stream, in one transaction.
+
+        A transaction is lost if the process that owned the store ends, or if this one was suspended for a while. The
+        stream tells whether it was committed before.
+        """
         record_id = secrets.token_bytes(16)
         outcome = self._under_way[record_id] = []
         try:
-            with self._store.transactional_writer(self.stream) as writer, writer.begin() as transaction:
-                count = 0
-                for block in packer.scratch.blocks():
-                    _write_block(transaction, block)
-                    count += 1
-                record = encode_insert_record(InsertRecord(record_id, base, count, len(packer.added), packer.ghosts))
-                if len(record) > INSERT_SIZE_MAX:
-                    raise RepositoryError(
-                        f"the stream names {len(packer.ghosts):,} parents that are nowhere: insert it in parts"
-                    )
-                _write_block(transaction, record)
-            self.refresh()  # another thread may have done so
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    self._commit(packer, record_id, base)
+                except (NoSuchTransaction, TransactionEnded):
+                    if attempt == _ATTEMPTS:
+                        raise
+                self.refresh()  # another thread may have done so
+                if outcome:
+                    break
         finally:
             del self._under_way[record_id]
         if error := (outcome or [RepositoryError(f"the insert into {self.stream} is invalid, and was not added")])[0]:
@@ -320,6 +324,18 @@ class Repository(RepositoryContents):
         with self._lock:
             if self._index.added_count >= _INDEX_ITEMS or self._inserts_since >= _INDEX_INSERTS:
                 self._write_index()
+
+    def _commit(self, packer: Packer, record_id: bytes, base: int) -> None:
+        with self._store.transactional_writer(self.stream) as writer, writer.begin() as transaction:
+            count = 0
+            for block in packer.scratch.blocks():
+                _write_block(transaction, block)
+                count += 1
+            record = encode_insert_record(InsertRecord(record_id, base, count, len(packer.added), packer.ghosts))
+            if len(record) > INSERT_SIZE_MAX:
+                parents = f"{len(packer.ghosts):,} parents that are nowhere"
+                raise RepositoryError(f"the stream names {parents}: insert it in parts")
+            _write_block(transaction, record)
 
     def _replay(self) -> None:
         """Read what was inserted since, and note which of the inserts under way are void."""

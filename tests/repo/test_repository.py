@@ -20,6 +20,7 @@ from penstock.errors import (
     ContentConflict,
     MissingBasis,
     NoSuchKey,
+    NoSuchTransaction,
     NotARepository,
     RepositoryError,
     UnavailableRepresentation,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
     from penstock import Store
     from penstock.repo import Key, Record, Search
-    from penstock.store import TransactionalWriter
+    from penstock.store import Transaction, TransactionalWriter
 
 NAME = "code/history"
 
@@ -502,6 +503,42 @@ def test_a_void_insert_is_reported_whoever_reads_it_first(store: Store, repo: Re
     with pytest.raises(ContentConflict):
         shared.insert_stream(Overtaken(Items().add((TEXTS, b"f", b"r"), (), b"two"), overtake))
     assert shared.text((TEXTS, b"f", b"r")) == b"one"
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_insert_survives_a_lost_transaction(store: Store, is_committed: bool) -> None:
+    """The process that owned the store ends, as an import beside this one: the items are here, and each counts once."""
+    attempts = []
+
+    class Losing:
+        """A store that loses the first transaction: before its events are written, or behind the commit."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
+
+        @contextmanager
+        def transactional_writer(self, stream: str) -> Iterator[object]:
+            attempts.append(stream)
+            with store.transactional_writer(stream) as writer:
+                yield writer if is_committed or len(attempts) > 1 else Aborting(writer)
+            if len(attempts) == 1:
+                raise NoSuchTransaction("lost")
+
+    @dataclass
+    class Aborting:
+        writer: TransactionalWriter
+
+        def begin(self) -> Transaction:
+            transaction = self.writer.begin()
+            transaction.abort()
+            return transaction
+
+    Repository.open(store, NAME, create=True)
+    repo = Repository.open(cast("Store", Losing()), NAME)
+    assert repo.insert_stream(history(5)).added == 15
+    assert len(attempts) == (1 if is_committed else 2)
+    assert contents(everything(Repository.open(store, NAME))) == contents(history(5))
+    assert repo.check() == StreamCheck(15, (), ())
 
 
 def test_events_of_others_are_passed_over(store: Store, repo: Repository) -> None:
