@@ -211,7 +211,8 @@ class ObjectCache:
             data = self._objects.get_range(name, number * CHUNK_SIZE, CHUNK_SIZE)
             if len(data) < CHUNK_SIZE:
                 with self._lock:
-                    self._see(name).end = number
+                    seen = self._see(name)
+                    seen.end = min(seen.end, number)
             self._store(name, number, data)
             future.set_result(data)
         except BaseException as error:  # noqa: BLE001 - the threads that wait get it
@@ -222,6 +223,8 @@ class ObjectCache:
 
     def _store(self, name: str, number: int, data: memoryview) -> None:
         files = self._files
+        if not data:  # behind the end
+            return
         if files is None:
             self._remember((name, number), data)
             return

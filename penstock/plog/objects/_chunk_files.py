@@ -1,14 +1,15 @@
 """Chunks of objects on the local disk, one sparse file an object, so that neighbours are one piece of memory.
 
-The folder is a cache: nothing in it is synced, and each chunk is checked once by a process before it is used. A file
-that is damaged, cut off or of another object is removed. One process at a time uses a folder.
+The folder is a cache, and nothing in it is synced. A file that is cut off or of another object is noticed here, and
+removed. Damage within a chunk is not: its reader has the checksums of blocks, and drops the object if one fails. One
+process at a time uses a folder.
 
 ::
 
     0       8  magic
     8       2  size of the address
     10         address of the object, which also says which bucket it is from
-    4096   16  for each chunk: its number, its size, crc32c of its bytes, crc32c of these 12 bytes and the address
+    4096   12  for each chunk: its number, its size, crc32c of both and the address as text
     65536      chunks of 4 MiB, each at its place; the last one of an object may be shorter
 """
 
@@ -36,8 +37,8 @@ __all__ = ["CHUNK_SIZE", "ChunkFiles"]
 CHUNK_SIZE: Final = 4 << 20
 _MAGIC: Final = b"PSCHUNK1"
 _ADDRESS_SIZE: Final = struct.Struct(">H")
-_RECORD: Final = struct.Struct(">IIII")
-assert _RECORD.size == 16, "on disk since format 1: a new size needs a new magic"
+_RECORD: Final = struct.Struct(">III")
+assert _RECORD.size == 12, "on disk since format 1: a new size needs a new magic"
 _RECORDS_AT: Final = 4096
 _DATA_AT: Final = 65536
 _CHUNKS_MAX: Final = (_DATA_AT - _RECORDS_AT) // _RECORD.size
@@ -49,11 +50,10 @@ _OPEN_MAX: Final = 1024  # files that are mapped
 class _ChunkFile:
     """The chunks of one object that are on disk, as far as this process knows."""
 
-    __slots__ = ("checked", "chunks", "view")
+    __slots__ = ("chunks", "view")
 
     def __init__(self) -> None:
-        self.chunks: dict[int, tuple[int, int]] = {}  # size and checksum, by number
-        self.checked: set[int] = set()
+        self.chunks: dict[int, int] = {}  # their sizes, by number
         self.view = memoryview(b"")  # of the file from its beginning, as far as it is mapped
 
 
@@ -94,17 +94,17 @@ class ChunkFiles:
 
     def read(self, address: str, start: int, size: int) -> memoryview | None:
         """Return bytes of an object, fewer where it ends; None if any of their chunks is not there."""
-        first, last, end = start // CHUNK_SIZE, (start + size - 1) // CHUNK_SIZE, start + size
+        end = start + size
         with self._lock:
             name, file = self._open(address)
-            for number in range(first, last + 1):
-                if number not in file.chunks:
+            for number in range(start // CHUNK_SIZE, (end - 1) // CHUNK_SIZE + 1):
+                chunk_size = file.chunks.get(number)
+                if chunk_size is None:
                     return None
-                chunk_size, _ = file.chunks[number]
                 if chunk_size < CHUNK_SIZE:  # the object ends here
-                    last, end = number, max(start, min(end, number * CHUNK_SIZE + chunk_size))
+                    end = max(start, min(end, number * CHUNK_SIZE + chunk_size))
                     break
-            if not self._map(name, file, end) or not _matches(file, first, last):
+            if not self._map(name, file, end):
                 self._remove(name)
                 return None
             return file.view[_DATA_AT + start : _DATA_AT + end]
@@ -113,13 +113,12 @@ class ChunkFiles:
         """Return the number of the chunk with which the object ends, if that chunk is there."""
         with self._lock:
             _, file = self._open(address)
-            return next((number for number, (size, _) in file.chunks.items() if size < CHUNK_SIZE), None)
+            return next((number for number, size in file.chunks.items() if size < CHUNK_SIZE), None)
 
     def store(self, address: str, number: int, data: Bytes) -> None:
         """Keep a chunk; do nothing if there is no space for it."""
         if number >= _CHUNKS_MAX or len(address) > _RECORDS_AT // 4:
             return
-        crc = crc32c(0, data)
         with self._lock:
             name, file = self._open(address)
             cost = len(data) + (0 if name in self._sizes else _FILE_COST)
@@ -131,12 +130,11 @@ class ChunkFiles:
         try:  # a file that is removed meanwhile is gone when it is closed
             _write(fd, _pack_head(address), 0)
             _write(fd, data, _DATA_AT + number * CHUNK_SIZE)
-            _write(fd, _pack_record(address, number, len(data), crc), _RECORDS_AT + number * _RECORD.size)
+            _write(fd, _pack_record(address, number, len(data)), _RECORDS_AT + number * _RECORD.size)
         finally:
             os.close(fd)
         with self._lock:
-            file.chunks[number] = len(data), crc
-            file.checked.add(number)
+            file.chunks[number] = len(data)
 
     def drop(self, address: str) -> None:
         """Forget an object; views of it stay valid."""
@@ -169,22 +167,15 @@ class ChunkFiles:
         return name, file
 
     def _load(self, name: str, address: str, file: _ChunkFile) -> bool:
-        """Read the records of a file; return whether it is one of this object."""
-        try:
-            with (self._folder / name).open("rb") as opened:
-                size = os.fstat(opened.fileno()).st_size - _DATA_AT
-                count = min(max(0, -(-size // CHUNK_SIZE)), _CHUNKS_MAX)
-                head = opened.read(_RECORDS_AT + count * _RECORD.size)
-        except OSError:
+        """Map a file and read its records; return whether it is one of this object."""
+        head = _pack_head(address)
+        if not self._map(name, file, 0) or file.view[: len(head)] != head:
             return False
-        if not head.startswith(_pack_head(address)):
-            return False
-        for number in range(count):
-            record = head[_RECORDS_AT + number * _RECORD.size :][: _RECORD.size]
-            if len(record) == _RECORD.size:
-                _, chunk_size, crc, _ = _RECORD.unpack(record)
-                if chunk_size <= CHUNK_SIZE and record == _pack_record(address, number, chunk_size, crc):
-                    file.chunks[number] = chunk_size, crc
+        count = -(-(len(file.view) - _DATA_AT) // CHUNK_SIZE)
+        records = file.view[_RECORDS_AT : _RECORDS_AT + min(count, _CHUNKS_MAX) * _RECORD.size]
+        for place, (number, size, crc) in enumerate(_RECORD.iter_unpack(records)):
+            if number == place and size <= CHUNK_SIZE and crc == _crc_of(address, number, size):
+                file.chunks[number] = size
         return True
 
     def _map(self, name: str, file: _ChunkFile, end: int) -> bool:
@@ -192,7 +183,7 @@ class ChunkFiles:
         if len(file.view) >= _DATA_AT + end:
             return True
         try:
-            fd = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
             try:
                 size = os.fstat(fd).st_size
                 if size < _DATA_AT + end:
@@ -220,18 +211,6 @@ class ChunkFiles:
             (self._folder / name).unlink(missing_ok=True)
 
 
-def _matches(file: _ChunkFile, first: int, last: int) -> bool:
-    """Check the chunks that this process has not checked yet."""
-    for number in range(first, last + 1):
-        if number not in file.checked:
-            size, crc = file.chunks[number]
-            start = _DATA_AT + number * CHUNK_SIZE
-            if len(file.view) < start + size or crc32c(0, file.view[start : start + size]) != crc:
-                return False
-            file.checked.add(number)
-    return True
-
-
 def _name_of(address: str) -> str:
     return hashlib.blake2b(address.encode(), digest_size=16).hexdigest() + _SUFFIX
 
@@ -241,9 +220,12 @@ def _pack_head(address: str) -> bytes:
     return _MAGIC + _ADDRESS_SIZE.pack(len(encoded)) + encoded
 
 
-def _pack_record(address: str, number: int, size: int, crc: int) -> bytes:
-    fields = _RECORD.pack(number, size, crc, 0)[:-4]
-    return fields + crc32c(0, fields + address.encode()).to_bytes(4, "big")
+def _pack_record(address: str, number: int, size: int) -> bytes:
+    return _RECORD.pack(number, size, _crc_of(address, number, size))
+
+
+def _crc_of(address: str, number: int, size: int) -> int:
+    return crc32c(0, f"{number} {size} {address}".encode())
 
 
 def _write(fd: int, data: Bytes, offset: int) -> None:

@@ -67,7 +67,7 @@ def test_invalid_settings_are_refused_before_any_request(query: str, message: st
 
 
 def test_copies_of_a_store_that_was_there_before_are_not_believed(tmp_path: Path) -> None:
-    """A prefix that was emptied and used again has other bytes under the same names as the folder."""
+    """A prefix that was emptied and used again has other bytes under the same names; a crash leaves zeros."""
     for content in (b"of the first store" * 10, b"of another store!!" * 10):
         objects = MemoryObjects()
         with ObjectPlogs(objects) as plogs:
@@ -78,3 +78,10 @@ def test_copies_of_a_store_that_was_there_before_are_not_believed(tmp_path: Path
             assert plogs.read(plog, 0, len(content)) == content
             assert plogs.read(plog, 1, 2) == content[1:3]
             assert cache.counts().disk_size
+        for file in tmp_path.glob("*.chunks"):
+            damaged = bytearray(file.read_bytes())
+            damaged[65536:] = bytes(len(damaged) - 65536)
+            file.write_bytes(damaged)
+        cache = ObjectCache(objects, folder=tmp_path, memory_max=0, disk_max=1 << 20)
+        with ObjectPlogs(objects, cache=cache) as plogs:
+            assert plogs.read(plog, 0, len(content)) == content

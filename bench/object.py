@@ -1,0 +1,216 @@
+"""How fast plogs in an object store are, next to obstore alone on the same store in the same run, and what they cost.
+
+``python -m bench.object [ADDRESS]``: at an address such as ``s3://bucket/prefix``, with credentials in the environment,
+or with a server that it starts (SeaweedFS, in memory), where latency is a fraction of a millisecond and all share the
+cores of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import obstore
+from obstore.store import from_url
+
+from bench._measure import Figure, compare, rate, report
+from penstock.plog import FilePlogs
+from penstock.plog.objects import ObjectPlogs, ObjectSettings
+from penstock.plog.objects._cache import ObjectCache
+from penstock.ports import Bucket, OsDisk
+from tests.s3 import BUCKET, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.plog import PlogId, Plogs
+
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+ROUNDS: Final = 5
+PLOGS: Final = 8
+BLOCK: Final = os.urandom(256 << 10)
+ROUND_SIZE: Final = 64 * MIB
+READ_SIZE: Final = 1 * MIB
+RAW_READ_SIZE: Final = 4 * MIB
+RAW_THREADS: Final = 4
+EVENTS: Final = 100
+MANY: Final = 10_000
+
+
+def new_address(base: str) -> str:
+    """Return a place that no other measurement uses."""
+    return f"{base}/{uuid4().hex}"
+
+
+@contextmanager
+def opened(
+    address: str, *, folder: Path | None = None, settings: ObjectSettings | None = None
+) -> Iterator[tuple[ObjectPlogs, Bucket]]:
+    """Open plogs and their bucket."""
+    bucket = Bucket(address)
+    cache = ObjectCache(bucket, folder=folder, memory_max=64 * MIB, disk_max=GIB)
+    with ObjectPlogs(bucket, settings=settings, cache=cache) as plogs:
+        yield plogs, bucket
+
+
+def write(plogs: Plogs, ids: list[PlogId], size: int) -> int:
+    """Append blocks to several plogs in turn, and wait until all are durable; return the number of bytes."""
+    offsets = dict.fromkeys(ids, 0)
+    pending = []
+    for number in range(size // len(BLOCK)):
+        plog = ids[number % len(ids)]
+        pending.append(plogs.submit(plog, offsets[plog], BLOCK))
+        offsets[plog] += len(BLOCK)
+    for append in pending:
+        append.result()
+    return size
+
+
+def read(plogs: Plogs, ids: list[PlogId]) -> int:
+    """Read plogs from their beginning to their end; return the number of bytes."""
+    done = 0
+    for plog in ids:
+        length = plogs.info(plog).length
+        for offset in range(0, length, READ_SIZE):
+            done += sum(map(len, plogs.views(plog, offset, min(READ_SIZE, length - offset))))
+    return done
+
+
+def batched_writes(base: str) -> Iterator[Figure]:
+    """Compare appends to several plogs with a multipart upload of as many bytes."""
+    store, data = from_url(base), os.urandom(ROUND_SIZE)
+    with opened(new_address(base)) as (plogs, bucket):
+        before, written = bucket.counts.read()["put"].requests, 0
+
+        def ours() -> float:
+            nonlocal written
+            ids = [plogs.create() for _ in range(PLOGS)]
+            written += ROUND_SIZE
+            return rate(lambda: write(plogs, ids, ROUND_SIZE)) / 1e6
+
+        def raw() -> float:
+            return rate(lambda: len(data) * bool(obstore.put(store, f"raw/{uuid4().hex}", data))) / 1e6
+
+        raw()
+        ratio, mine, bare = compare(ours, raw, rounds=ROUNDS)
+        puts = bucket.counts.read()["put"]
+    yield Figure("batched appends of 256 KiB, against a multipart upload", ratio, 0.6, {"MB/s": mine, "raw": bare})
+    detail = {"puts/GiB": (puts.requests - before) * GIB / written, "bytes put/byte": puts.size / written}
+    yield Figure("requests of writing", detail=detail)
+
+
+def durable_events(base: str) -> Iterator[Figure]:
+    """Compare the time of one durable append with the group's wait and one and a half bare conditional puts."""
+    store, event, times = from_url(base), os.urandom(100), list[float]()
+    settings = ObjectSettings()
+    with opened(new_address(base), settings=settings) as (plogs, _):
+        plog, bare = plogs.create(), list[float]()
+        offset = plogs.append(plog, 0, event)
+        for number in range(EVENTS):
+            began = time.perf_counter()
+            obstore.put(store, f"raw/{uuid4().hex}-{number}", event, mode="create", use_multipart=False)
+            between = time.perf_counter()
+            offset = plogs.append(plog, offset, event)
+            times.append(time.perf_counter() - between)
+            bare.append(between - began)
+    ours, put = statistics.median(times), statistics.median(bare)
+    detail = {"p50 ms": 1e3 * ours, "bare put ms": 1e3 * put, "group wait ms": 1e3 * settings.group_wait_s}
+    yield Figure(
+        "one durable event, against group wait + 1.5 puts", (settings.group_wait_s + 1.5 * put) / ours, 1, detail
+    )
+
+
+def reads(base: str, folder: Path) -> Iterator[Figure]:
+    """Compare reading plogs from the bucket with range reads, and from the cache with plogs in a folder."""
+    address, store, size = new_address(base), from_url(base), 2 * ROUND_SIZE
+    name = f"raw/{uuid4().hex}"
+    obstore.put(store, name, os.urandom(size))
+    with opened(address) as (plogs, _):
+        ids = [plogs.create() for _ in range(PLOGS)]
+        write(plogs, ids, size)
+        for plog in ids:
+            plogs.seal(plog, plogs.info(plog).length)
+    requests = []
+
+    def ours() -> float:
+        with opened(address) as (plogs, bucket):
+            before = bucket.counts.read()["get"].requests
+            speed = rate(lambda: read(plogs, ids)) / 1e6
+            requests.append(bucket.counts.read()["get"].requests - before)
+            return speed
+
+    def raw() -> float:
+        def get(start: int) -> int:
+            return len(memoryview(obstore.get_range(store, name, start=start, length=RAW_READ_SIZE)))
+
+        with ThreadPoolExecutor(RAW_THREADS) as threads:
+            return rate(lambda: sum(threads.map(get, range(0, size, RAW_READ_SIZE)))) / 1e6
+
+    ratio, mine, bare = compare(ours, raw, rounds=ROUNDS)
+    yield Figure("sequential read, against range reads", ratio, 0.7, {"MB/s": mine, "raw": bare})
+    yield Figure("requests of reading", detail={"gets/GiB": statistics.median(requests) * GIB / size})
+    with opened(address, folder=folder / "cache") as (plogs, _):
+        read(plogs, ids)
+    with FilePlogs(OsDisk(folder / "plogs")) as files:
+        copies = [files.create() for _ in range(PLOGS)]
+        write(files, copies, size)
+
+    def cached() -> float:
+        with opened(address, folder=folder / "cache") as (plogs, bucket):
+            before = bucket.counts.read()["get"].size
+            speed = rate(lambda: read(plogs, ids)) / 1e6
+            assert bucket.counts.read()["get"].size - before < MIB, "it was to be read from the cache"
+            return speed
+
+    def in_folder() -> float:
+        with FilePlogs(OsDisk(folder / "plogs")) as files:
+            return rate(lambda: read(files, copies)) / 1e6
+
+    cached(), in_folder()
+    ratio, mine, bare = compare(cached, in_folder, rounds=ROUNDS)
+    yield Figure("read from the cache, against plogs in a folder", ratio, 0.8, {"MB/s": mine, "folder": bare})
+
+
+def opening(base: str) -> Iterator[Figure]:
+    """Measure the opening of a store with many plogs: requests do not grow with their number."""
+    address = new_address(base)
+    with opened(address) as (plogs, _), ThreadPoolExecutor(64) as threads:
+        list(threads.map(lambda _: plogs.append(plogs.create(), 0, b"x" * 100), range(MANY)))
+    began = time.perf_counter()
+    with opened(address) as (_, bucket):
+        elapsed = time.perf_counter() - began
+        counts = bucket.counts.read()
+    requests = {f"{kind}s": float(count.requests) for kind, count in counts.items()}
+    yield Figure(f"opening with {MANY:,} plogs", detail={"s": elapsed, **requests, "MB read": counts["get"].size / 1e6})
+
+
+def measure(base: str, folder: Path) -> None:
+    """Measure everything and print it."""
+    parts = (batched_writes(base), durable_events(base), reads(base, folder), opening(base))
+    report(f"plogs in an object store, at {base}", [figure for part in parts for figure in part])
+
+
+def main() -> None:
+    """Measure at the address of the command line, or with a server of our own."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=Path.cwd()) as name:
+        folder = Path(name)
+        if len(sys.argv) > 1:
+            measure(sys.argv[1].rstrip("/"), folder)
+            return
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")  # where the server's data is
+        with s3_server(folder / "s3") as environment:
+            os.environ.update(environment)
+            measure(f"s3://{BUCKET}/bench", folder)
+
+
+if __name__ == "__main__":
+    main()
