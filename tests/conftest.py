@@ -70,7 +70,7 @@ _BESIDE_SPARK: Final = (  # with a Spark of their own, or with none
     "tests/spark/test_secrets.py::test_the_log_of_a_driver_does_not_tell_secrets",
 )
 _ON_CLUSTER: Final = "tests/spark/test_cluster.py"
-_ON_POSTGRESQL: Final = ("tests/events/test_outbox.py", "tests/cpo/")
+_ON_POSTGRESQL: Final = ("tests/events/test_outbox.py", "tests/cpo/", "tests/server/test_hand_over.py")
 _ON_SOURCES: Final = ("tests/test_dependencies.py", "tests/test_seeds.py", "tests/test_tidy.py")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.errors import LogFenced
+from penstock.server._session import FENCED
 from penstock.stream.read import READER_LEASE_S
 from penstock.wire import pack_error
 
@@ -111,7 +111,7 @@ class ClientReader:
 
     def stop(self, error: PenstockError) -> None:
         """Stop the reader of the client; if the store has a new owner, the client continues there."""
-        if isinstance(error, LogFenced):
+        if isinstance(error, FENCED):
             self._session.cut_off()
             return
         self.error = error

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Server", "run"]
 
 _HEALTH_S: Final = 5.0
+_CACHE: Final = "cache"
 _SIGNAL_S: Final = 0.5  # a signal that another thread gets is handled when the main thread wakes up
 _logger: Final = logging.getLogger("penstock.server")
 
@@ -175,10 +176,11 @@ class Server:
         from penstock.server._http import HttpServer, new_app  # noqa: PLC0415
         from penstock.server._leases import ServerLeases  # noqa: PLC0415
         from penstock.server._metrics import standby_registry  # noqa: PLC0415
-        from penstock.server._standby import RefusingPort, Standby, StandbyHealth  # noqa: PLC0415
+        from penstock.server._standby import RefusingPort, Standby, StandbyHealth, reachable_plogs  # noqa: PLC0415
 
         folder = Path(self._config.store).absolute()
         folder.mkdir(0o700, parents=True, exist_ok=True)
+        plogs_address = reachable_plogs(plogs, folder / _CACHE)
         oracle = parts.enter_context(open_cpo(cpo))
         refusing = parts.enter_context(closing(RefusingPort(self._config.host, self._config.port)))
         config = self._config = msgspec.structs.replace(self._config, port=refusing.port)
@@ -188,7 +190,12 @@ class Server:
         self.port, self.http_port = config.port, http.port
 
         def open_store() -> Engine:
-            return open_store_at(plogs, cpo, address=plogs, maintenance_interval_s=config.maintenance_interval_s)
+            return open_store_at(
+                plogs_address,
+                cpo,
+                address=plogs,
+                maintenance_interval_s=config.maintenance_interval_s,
+            )
 
         def serve(store: Engine) -> StorePorts:
             refusing.close()

@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 from pyarrow import flight
 
 from penstock import forks
-from penstock.errors import BadArgument, LogFenced, NoSuchStream, NotAuthenticated, PenstockError, ServerError
+from penstock.errors import BadArgument, NoSuchStream, NotAuthenticated, PenstockError, ServerError
 from penstock.model import shown
 from penstock.server import _plain as plain
 from penstock.server._appends import append_blocks, append_shared, message_size
@@ -31,7 +31,7 @@ from penstock.server._periodic import Periodic
 from penstock.server._permissions import AuthMiddleware, asking, check, hold, principal_of, user_of
 from penstock.server._quotas import Quotas, StoredQuotas
 from penstock.server._repositories import REPOSITORY_BLOCKS, Repositories
-from penstock.server._session import Session, SessionOver
+from penstock.server._session import FENCED, Session, SessionOver
 from penstock.stream import READ_SCHEMA
 from penstock.stream.format import check_arrow
 from penstock.wire import BLOCKS, NOT_BEGUN, PROTOCOL, operations, pack, pack_refusal, unpack_call
@@ -427,6 +427,6 @@ class _errors_sent:  # noqa: N801 - reads like a word in a with statement
         if isinstance(error, PenstockError):
             if self._session is not None and self._session.is_over:
                 raise SessionOver("the session is over") from error
-            if isinstance(error, LogFenced):  # for the client it is as if the connection were lost
+            if isinstance(error, FENCED):  # for the client it is as if the connection were lost
                 raise SessionOver("the store has a new owner") from error
             raise _refusal(error) from error

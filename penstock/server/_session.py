@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from pyarrow import flight
 
-from penstock.errors import BadArgument, LimitReached, PenstockError
+from penstock.errors import BadArgument, LimitReached, LogFenced, PenstockError, StoreFenced
 from penstock.server._blocks import NewBlocks
 from penstock.stream.segment import WakeUp
 from penstock.wire import ARE_YOU_THERE, ByteBudget, pack
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import Key, StreamState
     from penstock.stream.segment import Segment
 
-__all__ = ["OpenHandle", "Session", "SessionOver", "update_of"]
+__all__ = ["FENCED", "OpenHandle", "Session", "SessionOver", "update_of"]
 
 _ENDED_MAX: Final = 1_000  # things of which is kept why they ended
 _UNSENT_MAX: Final = 1_000  # notifications of a client that does not read them, besides those of what it has open
@@ -45,6 +45,8 @@ _POLL_S: Final = 1.0  # how soon a broken channel is noticed
 _logger: Final = logging.getLogger("penstock.server")
 
 SessionOver = flight.FlightUnavailableError
+FENCED: Final = (LogFenced, StoreFenced)
+"""Errors by which a server learns that it does not own the store any more: for its clients, a lost connection."""
 """The error of a call after which the client connects again."""
 
 

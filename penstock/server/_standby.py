@@ -19,24 +19,45 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import quote
 
 from penstock.errors import PenstockError
+from penstock.ports import Bucket, BucketAddress
 from penstock.server._addresses import listen
 from penstock.server._health import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from penstock.server._leases import ServerLeases
     from penstock.stream import Engine
 
-__all__ = ["TRY_S", "RefusingPort", "Standby", "StandbyHealth"]
+__all__ = ["TRY_S", "RefusingPort", "Standby", "StandbyHealth", "reachable_plogs"]
 
 TRY_S: Final = 0.25  # between two attempts to acquire the lease, and between two looks at a store that is served
 _PAUSE_S: Final = 1.0  # after the store could not be opened: another server may try
 _FAILURE_S: Final = 60.0  # for which that counts for health
 _REFUSE_PAUSE_S: Final = 0.1  # after a connection could not be accepted, perhaps for want of descriptors
 _logger: Final = logging.getLogger("penstock.server")
+
+
+def reachable_plogs(plogs: str, cache: Path) -> str:
+    """Return the address of plogs with a cache in this folder, after a look into the bucket that they are in.
+
+    Otherwise credentials that are wrong would be noticed only when this server has to take over.
+    """
+    if plogs.startswith("file:"):
+        return plogs
+    address = BucketAddress.parse(plogs)
+    bucket = Bucket(address)
+    try:
+        next(bucket.names(""), None)
+    finally:
+        bucket.close()
+    if "cache_folder" in address.settings:
+        return plogs
+    return f"{plogs}{'&' if '?' in plogs else '?'}cache_folder={quote(str(cache))}"
 
 
 class Serving(Protocol):

@@ -15,7 +15,6 @@ import numpy as np
 
 from penstock.errors import (
     BadArgument,
-    LogFenced,
     NoSuchStream,
     PenstockError,
     StoreClosed,
@@ -23,6 +22,7 @@ from penstock.errors import (
     WriterFenced,
 )
 from penstock.model import NUMBER_MAX, SEGMENTS_MAX
+from penstock.server._session import FENCED
 from penstock.stream.format import (
     EVENTS,
     EXTENT,
@@ -119,7 +119,7 @@ class ClientWriter:
         error = _durable(blocks) or error
         with self._lock:
             self._under_way, self._refusal, self._ended = [], None, set()
-        if isinstance(error, LogFenced):
+        if isinstance(error, FENCED):
             raise error  # which ends the session: the client sends the blocks to the new owner
         starts = [] if error is not None else [ENDED if block is None else block.start for block in blocks]
         return starts, None if error is None else pack_error(error)

@@ -54,7 +54,9 @@ class Servers:
             for number in range(count)
         ]
         self.processes = [self._started(given) for given in self._settings]
-        self.address = "penstock://" + ",".join(f"127.0.0.1:{given['port']}" for given in self._settings)
+        places = [f"127.0.0.1:{given['port']}" for given in self._settings]
+        self.addresses = [f"penstock://{place}" for place in places]
+        self.address = f"penstock://{','.join(places)}"
 
     def _started(self, given: dict[str, Any]) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", textwrap.dedent(SERVE), json.dumps(given)]

@@ -6,15 +6,23 @@ import io
 import os
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 import penstock
+from penstock.client import _connection, _servers
 from penstock.cpo import open_cpo
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StoreUnreachable
+from penstock.server import Server
 from tests.server.apart import eventually
-from tests.server.cluster import LONG_S, Servers
+from tests.server.cluster import LONG_S, Servers, config_of, status_of
+
+if TYPE_CHECKING:
+    from tests.postgres import Postgres
 
 STREAM = "plant/readings"
 LARGE = bytes(range(256)) * (12 << 10)
@@ -24,9 +32,17 @@ def wait_until_stopped(pid: int) -> None:
     eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
 
-def test_clients_go_on_where_they_were_when_the_owner_is_killed(tmp_path: Path) -> None:
+@pytest.fixture
+def bucket(s3_address: str, postgres: Postgres) -> dict[str, str]:
+    """The settings of servers whose plogs are in S3, and whose oracle is on PostgreSQL."""
+    with psycopg.connect(f"host={postgres.folder} user=postgres", autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS penstock_cpo")
+    return {"plogs": s3_address, "cpo": postgres.url}
+
+
+def test_clients_go_on_when_the_owner_is_killed_on_s3_and_postgresql(tmp_path: Path, bucket: dict[str, str]) -> None:
     """Each event once, in order, and to one reader; what was not whole is not there, and can be written again."""
-    with Servers(tmp_path, 2) as servers, penstock.connect(servers.address) as store:
+    with Servers(tmp_path, 2, **bucket) as servers, penstock.connect(servers.address) as store:
         store.create_stream(STREAM)
         group = store.create_reader_group("all", [STREAM])
         with store.writer(STREAM, writer_id="w") as writer, group.reader("r") as reader:
@@ -76,6 +92,50 @@ def test_an_owner_that_was_stopped_gives_the_store_up_when_it_wakes_up(tmp_path:
             servers.processes[servers.owner()].kill()
             writer.write_event(b"2", key="k").result(LONG_S)
         assert [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()] == [b"0", b"1", b"2"]
+
+
+def test_an_owner_that_was_stopped_never_acknowledges_again_on_s3_and_postgresql(
+    tmp_path: Path, bucket: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server has taken over meanwhile: what comes to the former owner when it wakes up is not written."""
+    monkeypatch.setattr(_servers, "CHECK_S", 0.1)
+    monkeypatch.setattr(_connection, "_PATIENCE_S", 1.0)
+    with Servers(tmp_path, 2, **bucket) as servers, penstock.connect(servers.address) as store:
+        store.create_stream(STREAM)
+        first = servers.owner()
+        process = servers.processes[first]
+        with store.writer(STREAM, writer_id="w") as writer, suppress(StoreUnreachable):
+            bound = penstock.connect(servers.addresses[first])  # which knows no other server
+            late = bound.writer(STREAM, writer_id="late")
+            late.write_event(b"0", key="k").result(LONG_S)
+            writer.write_event(b"1", key="k").result(LONG_S)
+            os.kill(process.pid, signal.SIGSTOP)
+            wait_until_stopped(process.pid)
+            too_late = late.write_event(b"too late", key="k")
+            writer.write_event(b"2", key="k").result(LONG_S)
+            os.kill(process.pid, signal.SIGCONT)
+            with pytest.raises(StoreUnreachable):
+                too_late.result(LONG_S)
+            assert servers.status(first) == "standby"
+            bound.close()
+        assert [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()] == [b"0", b"1", b"2"]
+
+
+def test_the_owner_goes_on_while_postgresql_is_away(tmp_path: Path, bucket: dict[str, str], postgres: Postgres) -> None:
+    """Clients do not even notice, and the lease is there again when the oracle is."""
+    config = config_of(tmp_path, "a", cpo=bucket["cpo"])
+    with Server(config) as server:
+        eventually(lambda: status_of(server.http_port) == "ok")
+        with penstock.connect(server.address) as store, open_cpo(bucket["cpo"]) as cpo:
+            channel = store.connection.channel  # type: ignore[attr-defined]
+            store.create_stream(STREAM)
+            with store.writer(STREAM) as writer:
+                postgres.stop()
+                writer.write_event(b"0", key="k").result(LONG_S)
+                postgres.start()
+                eventually(lambda: cpo.lease("partition/main") is not None)
+                writer.write_event(b"1", key="k").result(LONG_S)
+            assert store.connection.channel is channel  # type: ignore[attr-defined]
 
 
 def test_a_signal_ends_a_server_that_stands_by(tmp_path: Path) -> None:
