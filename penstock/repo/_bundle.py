@@ -157,13 +157,13 @@ class Bundle(RepositoryContents):
 
 def _write(file: BinaryIO, stream: RecordStream, refs: Mapping[bytes, Ref]) -> BundleResult:
     file.write(_MAGIC)
-    packer = Packer(file)
-    packer.take(stream)
-    revisions = {key[-1] for key in packer.added if key[0] == REVISIONS}
-    if named := {name: ref for name, ref in refs.items() if ref.revision in revisions}:
-        packer.add((), ContentFactory(next_refs_key(None), (), encode_refs(named)))
-    missing = packer.missing
-    packer.finish(keep_held=True)
+    with Packer(file) as packer:
+        packer.take(stream)
+        revisions = {key[-1] for key in packer.added if key[0] == REVISIONS}
+        if named := {name: ref for name, ref in refs.items() if ref.revision in revisions}:
+            packer.add((), ContentFactory(next_refs_key(None), (), encode_refs(named)))
+        missing = packer.missing
+        packer.finish(keep_held=True)
     index_start = file.seek(0, os.SEEK_END)
     index = encode_rows(packer.index.sorted())
     footer = msgspec.msgpack.encode(_Footer(index_start, len(index), len(packer.added), missing))

@@ -1,7 +1,7 @@
 """From git: all commits of the branches and tags of a git repository become revisions.
 
 A revision has the id of its commit. Commits that are stored already are not read again, and the others come in batches
-of some megabytes, parents first, each of them one insert: an import that was interrupted goes on where it was.
+of up to a gigabyte, parents first, each of them one insert: an import that was interrupted goes on where it was.
 
 The inventory of a commit is that of its first parent with the paths that differ. Trees are compared by their ids, so
 that equal folders are not looked into. A file that was renamed keeps its file id; dulwich finds renames, as git does,
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 __all__ = ["GitImportResult", "import_git"]
 
-_BATCH_SIZE: Final = 124 << 20  # of texts: a little less than what a packer sorts at a time
-_BATCH_REVISIONS: Final = 5_000
+_BATCH_SIZE: Final = 960 << 20  # of texts: a little less than what a packer sorts at a time
+_BATCH_REVISIONS: Final = 20_000  # whose changes are in memory
 _TREES_MAX: Final = 4_096
-_INVENTORY_LINES_MAX: Final = 1_000_000  # of all inventories in memory
+_INVENTORY_LINES_MAX: Final = 500_000  # of all inventories in memory
 _IMPORTED: Final = (b"refs/heads/", b"refs/tags/")
 _COMMIT, _TREE, _BLOB, _TAG = 1, 2, 3, 4
 _KINDS: Final = {_COMMIT: b"commit", _TREE: b"tree", _BLOB: b"blob", _TAG: b"tag"}
@@ -73,23 +73,22 @@ def import_git(
 ) -> GitImportResult:
     """Import what is new in the branches and tags of a git repository.
 
-    ``on_progress`` is called with the number of commits that are done, and of all that are new.
+    ``on_progress`` is called with the number of commits that were read, and of all that are new.
     """
     check_kind("repository", repository, Repository)
     with _open(path) as git:
         objects = _Objects(git)
         refs, skipped = _refs(git, objects)
         missing = _missing(objects, {ref.revision for ref in refs.values()}, repository)
-        on_progress(0, len(missing))
         importer = _Importer(objects, repository)
         done = 0
         while done < len(missing):
-            batch = _Batch(importer, missing[done:])
+            batch = _Batch(importer, missing, done, on_progress)
             result = repository.insert_stream(batch)
             assert not result.missing, "a parent comes before its children"
             importer.forget_batch()
-            done += batch.revisions
-            on_progress(done, len(missing))
+            done = batch.end
+        on_progress(done, len(missing))
         tags = [(ref.tag_key, objects.read(ref.tag, _TAG)) for ref in refs.values() if ref.tag is not None]
         repository.set_refs(refs, tags={key: text for key, text in tags if key is not None})
     return GitImportResult(len(missing), refs, tuple(skipped))
@@ -207,19 +206,22 @@ def _missing(objects: _Objects, heads: set[bytes], repository: Repository) -> li
 class _Batch:
     """The items of the next commits, as a stream to be inserted."""
 
-    def __init__(self, importer: _Importer, commits: Sequence[bytes]) -> None:
-        self._importer, self._commits = importer, commits
-        self.revisions = 0
+    def __init__(
+        self, importer: _Importer, commits: Sequence[bytes], start: int, on_progress: Callable[[int, int], object]
+    ) -> None:
+        self._importer, self._commits, self._on_progress = importer, commits, on_progress
+        self.end = start
 
     def iter_contents(self) -> Iterator[Record]:
         """Return records until the batch is large enough."""
         size = 0
-        for revision in self._commits[:_BATCH_REVISIONS]:
+        for revision in self._commits[self.end : self.end + _BATCH_REVISIONS]:
+            self._on_progress(self.end, len(self._commits))
             for prefix, factory in self._importer.items(revision):
                 if prefix[0] == TEXTS:
                     size += len(factory.get_bytes_as("fulltext"))
                 yield Record(prefix, iter([factory]))
-            self.revisions += 1
+            self.end += 1
             if size > _BATCH_SIZE:
                 return
 

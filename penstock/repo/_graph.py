@@ -5,16 +5,17 @@ Parents that are not there are ghosts: they are named, and nothing more is known
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.repo._keys import Key
 
-__all__ = ["ancestry", "check_acyclic", "is_own_ancestor", "topological"]
+__all__ = ["ancestry", "check_acyclic", "is_own_ancestor", "topological", "topological_rows"]
 
 
 def ancestry(heads: Iterable[bytes], get_parents: Callable[[bytes], Iterable[bytes] | None]) -> Iterator[bytes]:
@@ -53,6 +54,33 @@ def topological(parents: Mapping[Key, Iterable[Key]]) -> Iterator[Key]:
                 open_keys.discard(key)
                 done.add(key)
                 yield key
+
+
+def topological_rows(parents: Sequence[int], ends: Sequence[int], key_of: Callable[[int], Key]) -> Iterator[int]:
+    """Return all rows, each behind its parents; rows that do not depend on each other stay in their order.
+
+    The parents of a row, as rows, are those from where the row before it ends to ``ends[row]``; -1 is a ghost.
+    ``key_of`` is asked for the key of a row that is its own ancestor.
+    """
+    places = array("q", [0, *ends[:-1]])  # of the parents to look at next
+    unseen, is_open, done = range(3)
+    states = bytearray(len(ends))
+    for start in range(len(ends)):
+        path = [start] if states[start] == unseen else []
+        while path:
+            row = path[-1]
+            states[row] = is_open
+            place = places[row]
+            if place == ends[row]:
+                states[row] = done
+                yield path.pop()
+                continue
+            places[row] = place + 1
+            parent = parents[place]
+            if parent >= 0 and states[parent] == is_open:
+                raise BadRecord(key_of(parent), "it is its own ancestor")
+            if parent >= 0 and states[parent] == unseen:
+                path.append(parent)
 
 
 def check_acyclic(parents: Mapping[Key, Iterable[Key]]) -> None:

@@ -2,8 +2,9 @@
 
 Whatever a stream gives is made a full text first, and compared with its sha1; a delta whose basis has not come yet is
 held until it does. Texts are stored whole, beside the other versions of the same file, where compression finds what
-they share. Inventories differ by a few lines of many, and are stored as deltas on the inventory of their first parent;
-after some hundred deltas a whole one follows, which bounds how many have to be read.
+they share: up to a gigabyte is sorted at a time. Inventories differ by a few lines of many, and are stored as deltas on
+the inventory of their first parent; after some hundred deltas a whole one follows, which bounds how many have to be
+read.
 
 Nothing leaves the scratch file before the stream has ended, so an invalid item leaves nothing behind.
 """
@@ -18,6 +19,7 @@ import msgspec
 from penstock.errors import BadRecord, BundleCorrupt, ContentConflict, MissingBasis, NoSuchKey, RepositoryError
 from penstock.model import shown
 from penstock.repo._block import DEPTH_MAX, Item, encode_block
+from penstock.repo._buffer import ItemBuffer
 from penstock.repo._graph import check_acyclic, is_own_ancestor
 from penstock.repo._index import Index
 from penstock.repo._inventory import check_paths
@@ -29,13 +31,17 @@ from penstock.repo.kinds import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from typing import Self
 
+    from penstock.repo._buffer import Waiting
     from penstock.repo._records import Factory, RecordStream
 
 __all__ = ["Packer", "ScratchFile", "circle", "contradiction"]
 
-_BUFFER_SIZE: Final = 128 << 20  # what is sorted at a time, so that versions of a file come together
+_BUFFER_SIZE: Final = 1 << 30  # what is sorted at a time, so that versions of a file come together
+_BUFFER_ITEMS: Final = 200_000  # each takes about half a kilobyte of memory
 _BLOCK_SIZE: Final = 4 << 20
+_BLOCK_ITEMS: Final = 2_000  # its table is read as a whole
 _ALONE_SIZE: Final = 1 << 20  # a larger item gets a block of its own
 _HELD_SIZE_MAX: Final = 256 << 20
 _RECENT_SIZE_MAX: Final = 32 << 20
@@ -87,8 +93,8 @@ class ScratchFile:
 class Packer:
     """Packs one stream. ``below`` is what is stored already; items that it has are compared and skipped.
 
-    ``is_same_store`` says that blocks and deltas may build on what is below, because both will be stored together.
-    ``known_ghosts`` are the parents of items below that are not there.
+    Blocks and deltas may build on what is below, because both will be stored together. ``known_ghosts`` are the
+    parents of items below that are not there.
     """
 
     def __init__(
@@ -96,15 +102,13 @@ class Packer:
         file: BinaryIO,
         *,
         below: Items | None = None,
-        is_same_store: bool = False,
         known_ghosts: Collection[Key] = (),
     ) -> None:
         self.scratch = ScratchFile(file)
         self.index = Index()
         self._here = Items(self.scratch, self.index)
-        self._below, self._is_same_store = below, is_same_store
-        self._buffer: dict[Key, Item] = {}
-        self._buffer_size = 0
+        self._below = below
+        self._buffer = ItemBuffer()
         self._held: dict[Key, list[_Held]] = {}
         self._held_size = 0
         self._chains: dict[Key, int] = {}
@@ -115,6 +119,12 @@ class Packer:
         self.ghosts: list[Key] = []
         self._known_ghosts = frozenset(known_ghosts)
         self.absent: list[Key] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._buffer.close()
 
     def take(self, stream: RecordStream) -> None:
         """Add every item of a stream."""
@@ -248,26 +258,41 @@ class Packer:
             return length
         if basis in self._buffer or basis in self._here:
             return 0
-        if self._is_same_store and self._below is not None and self._below.is_own(basis):
+        if self._below is not None and self._below.is_own(basis):
             return self._below.chain_length(basis)
         return None
 
     def _text(self, key: Key) -> bytes:
-        """Return a text that came before, or that is stored."""
-        if (item := self._buffer.get(key)) is not None:
+        """Return a text that came before, or that is stored; deltas that wait are resolved from the last one on."""
+        deltas: list[Item] = []
+        while (text := self._recent.get(key)) is None:
+            item = self._buffer.get(key)
+            if item is None:
+                if (items := self._items_with(key)) is None:
+                    raise NoSuchKey(key)
+                text = items.text(key)
+                break
             if item.kind == FULLTEXT:
-                return item.data
-            if (text := self._recent.get(key)) is not None:
-                return text
-            self._flush()  # a delta can be read once it is in a block
-        items = self._items_with(key)
-        if items is None:
-            raise NoSuchKey(key)
-        return items.text(key)
+                text = self._buffer.data(key)
+                break
+            deltas.append(item)
+            key = item.parents[0]
+        while deltas:
+            item = deltas.pop()
+            text = decode(
+                item.kind,
+                self._buffer.data(item.key),
+                key=item.key,
+                parents=item.parents,
+                compressor_data=item.compressor_data,
+                get_text={item.parents[0]: text}.__getitem__,
+            )
+            self._remember(item.key, text)
+        return text
 
     def _remember(self, key: Key, text: bytes) -> None:
+        self._recent_size += len(text) - len(self._recent.pop(key, b""))
         self._recent[key] = text
-        self._recent_size += len(text)
         while self._recent_size > _RECENT_SIZE_MAX:
             oldest = next(iter(self._recent))
             self._recent_size -= len(self._recent.pop(oldest))
@@ -278,26 +303,24 @@ class Packer:
         return self._below if self._below is not None and key in self._below else None
 
     def _store(self, item: Item) -> None:
-        self._buffer[item.key] = item
-        self._buffer_size += item.size
+        self._buffer.add(item)
         self.added.append(item.key)
-        if self._buffer_size > _BUFFER_SIZE:
+        if self._buffer.size > _BUFFER_SIZE or len(self._buffer) >= _BUFFER_ITEMS:
             self._flush()
 
     def _flush(self) -> None:
         """Pack what was collected, versions of one file side by side."""
-        items = sorted(self._buffer.values(), key=lambda item: item.key[:-1])
-        for together in _cut(items):
+        for waiting in _cut(sorted(self._buffer, key=lambda waiting: waiting.item.key[:-1])):
+            together = [self._buffer.whole(item) for item in waiting]
             basis, depth = self._basis(together)
             block = encode_block(together, basis=basis, depth=depth)
             self.index.add([(self.scratch.append(block), [item.key for item in together])])
         self._buffer.clear()
-        self._buffer_size = 0
 
     def _basis(self, items: Sequence[Item]) -> tuple[list[tuple[Key, bytes]], int]:
         """Return the texts against which a small block is compressed, those of its parents, and its depth."""
         size = sum(len(item.data) for item in items)
-        if not self._is_same_store or self._below is None or size > _BASIS_SIZE_MAX:
+        if self._below is None or size > _BASIS_SIZE_MAX:
             return [], 0
         basis: list[tuple[Key, bytes]] = []
         left, depth = _BASIS_SIZE_MAX, 0
@@ -338,18 +361,19 @@ def circle(new: Iterable[Key], get_parents: Callable[[Key], Iterable[Key]]) -> B
     return None
 
 
-def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:
+def _cut(items: Iterable[Waiting]) -> Iterator[list[Waiting]]:
     """Cut items into blocks: things of one kind, up to some megabytes, large ones alone."""
-    together: list[Item] = []
+    together: list[Waiting] = []
     size = 0
-    for item in items:
-        item_size = item.size
-        is_large = item_size > _ALONE_SIZE
-        if together and (is_large or size + item_size > _BLOCK_SIZE or item.key[0] != together[0].key[0]):
+    for waiting in items:
+        is_large = waiting.size > _ALONE_SIZE
+        is_other = bool(together) and waiting.item.key[0] != together[0].item.key[0]
+        is_full = size + waiting.size > _BLOCK_SIZE or len(together) == _BLOCK_ITEMS
+        if together and (is_large or is_other or is_full):
             yield together
             together, size = [], 0
-        together.append(item)
-        size += item_size
+        together.append(waiting)
+        size += waiting.size
         if is_large:
             yield together
             together, size = [], 0

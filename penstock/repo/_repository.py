@@ -260,8 +260,7 @@ class Repository(RepositoryContents):
         with self._lock:
             self._replay()
             base, ghosts = self._next, frozenset(self._ghosts)
-        with tempfile.TemporaryFile() as file:
-            packer = Packer(file, below=self, is_same_store=True, known_ghosts=ghosts)
+        with tempfile.TemporaryFile() as file, Packer(file, below=self, known_ghosts=ghosts) as packer:
             packer.take(stream)
             if missing := tuple(sorted({*packer.missing, *packer.absent})):
                 return InsertResult(0, packer.existing, missing)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import BadArgument, CorruptData, PenstockError, RepositoryError
 from penstock.model import check_kind, shown
-from penstock.repo._graph import topological
-from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES, Key, common_prefix
+from penstock.repo._keys import INVENTORIES, REVISIONS, Key, common_prefix
+from penstock.repo._ordering import parents_first
 from penstock.repo._packer import Packer
 from penstock.repo._records import TOPOLOGICAL, UNORDERED, AbsentFactory, Record
 from penstock.repo._search import found_revisions
@@ -18,16 +18,14 @@ from penstock.repo._search import found_revisions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.repo._index import Place
     from penstock.repo._items import Items
+    from penstock.repo._ordering import Located
     from penstock.repo._records import Factory
     from penstock.repo._search import Search
 
 __all__ = ["Ordering", "RepositoryStream", "StreamCheck", "check_stream_arguments", "stream_of"]
 
 Ordering = Literal["unordered", "topological"]
-_BEHIND_TEXTS: Final = {INVENTORIES: 1, REVISIONS: 2, SIGNATURES: 3}  # what names others comes behind them
-_Located = tuple["Items", "Place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +62,7 @@ class RepositoryStream:
         """
         errors: dict[str, PenstockError] = {}
         records = self.iter_contents()
-        with tempfile.TemporaryFile() as file:
-            packer = Packer(file)
+        with tempfile.TemporaryFile() as file, Packer(file) as packer:
             try:
                 for record in records:
                     for factory in record.entries:
@@ -86,7 +83,7 @@ def stream_of(items: Items, search: Search, ordering: Ordering, *, complete_inve
     revisions, absent = found_revisions(search, items)
     located = _located(items, revisions)
     if ordering == TOPOLOGICAL:
-        located = _parents_first(located)
+        located = parents_first(located)
     return RepositoryStream(_records(located, absent, complete_inventory=complete_inventory))
 
 
@@ -97,7 +94,7 @@ def check_stream_arguments(ordering: object, complete_inventory: object) -> None
     check_kind("complete_inventory", complete_inventory, bool)
 
 
-def _located(items: Items, revisions: frozenset[bytes] | None) -> Iterator[_Located]:
+def _located(items: Items, revisions: frozenset[bytes] | None) -> Iterator[Located]:
     """Return where all items of some revisions are; one that is stored in several layers counts in the upper one."""
     above: list[Items] = []
     for layer in items.layers:
@@ -107,20 +104,11 @@ def _located(items: Items, revisions: frozenset[bytes] | None) -> Iterator[_Loca
         above.append(layer)
 
 
-def _parents_first(located: Iterable[_Located]) -> Iterator[_Located]:
-    by_key = {layer.key_at(place): (layer, place) for layer, place in located}
-    keys = sorted(by_key, key=lambda key: (_BEHIND_TEXTS.get(key[0], 0), key[:-1]))
-    for _, together in groupby(keys, key=lambda key: key[:-1] if key[0] not in _BEHIND_TEXTS else key[:1]):
-        parents = {key: layer.parents_at(place) for key in together for layer, place in (by_key[key],)}
-        for key in topological(parents):
-            yield by_key[key]
-
-
-def _records(located: Iterable[_Located], absent: Iterable[bytes], *, complete_inventory: bool) -> Iterator[Record]:
+def _records(located: Iterable[Located], absent: Iterable[bytes], *, complete_inventory: bool) -> Iterator[Record]:
     if absent:
         yield Record((REVISIONS,), iter([AbsentFactory((revision,)) for revision in absent]))
 
-    def prefix_of(found: _Located) -> Key:
+    def prefix_of(found: Located) -> Key:
         layer, place = found
         return common_prefix(layer.key_at(place), layer.parents_at(place))
 
@@ -128,7 +116,7 @@ def _records(located: Iterable[_Located], absent: Iterable[bytes], *, complete_i
         yield Record(prefix, _factories(together, prefix, complete_inventory=complete_inventory))
 
 
-def _factories(located: Iterable[_Located], prefix: Key, *, complete_inventory: bool) -> Iterator[Factory]:
+def _factories(located: Iterable[Located], prefix: Key, *, complete_inventory: bool) -> Iterator[Factory]:
     as_fulltext = complete_inventory and prefix[:1] == (INVENTORIES,)
     for layer, place in located:
         yield layer.factory(place, prefix=len(prefix), as_fulltext=as_fulltext)

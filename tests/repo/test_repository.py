@@ -9,7 +9,7 @@ import tracemalloc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import pytest
 
@@ -45,6 +45,9 @@ from penstock.repo import (
     StreamCheck,
     key_name,
 )
+from penstock.repo import _buffer as item_buffers
+from penstock.repo import _items as item_caches
+from penstock.repo import _packer as packing
 from penstock.repo._block import Item, encode_block
 from tests.repo.streams import Items, contents, everything, history, inventory, keys
 
@@ -343,6 +346,59 @@ def test_a_topological_stream_takes_little_memory(store: Store, repo: Repository
         assert tracemalloc.get_traced_memory()[1] < 80 << 20
     finally:
         tracemalloc.stop()
+
+
+def traced_peak(work: Callable[[], object]) -> int:
+    """Return how many bytes Python had in memory at the most while it worked, beside what it had before."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_topological_stream_has_no_keys_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history of a million items can be put in order: some numbers of each are in memory, and the keys of a few."""
+    monkeypatch.setattr(item_caches, "_BLOCKS_MAX", 1)
+    repo = Repository.open(store, NAME, create=True)
+    texts = Items()
+    for number in range(5_000):
+        texts.add((TEXTS, b"a folder/and a file in it %d" % (number // 40), b"%040d" % number), (), b"%d" % number)
+    repo.insert_stream(texts)
+
+    def peak(ordering: Literal["unordered", "topological"]) -> int:
+        stream = repo.get_repository_stream(Everything(), ordering)
+        return traced_peak(lambda: sum(1 for record in stream.iter_contents() for _ in record.entries))
+
+    assert peak(TOPOLOGICAL) - peak(UNORDERED) < 100 * 5_000
+
+
+def test_an_insert_waits_in_a_file_to_be_sorted(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to a gigabyte is sorted at a time, and is not in memory meanwhile; deltas are made whole from there."""
+    repo, other = (Repository.open(store, name, create=True) for name in (NAME, "code/other"))
+    items = history(100)
+    other.insert_stream(items)
+    monkeypatch.setattr(item_buffers, "_MEMORY_MAX", 1 << 10)
+    monkeypatch.setattr(packing, "_RECENT_SIZE_MAX", 1)
+    repo.insert_stream(items)
+    assert keys(everything(repo)) == keys(everything(other))
+    assert contents(everything(repo)) == contents(everything(other)) == contents(items)
+    large = Items()
+    for number in range(24):
+        large.add((TEXTS, b"large", b"r%d" % number), (), os.urandom(1 << 20))
+    assert traced_peak(lambda: Bundle.write(tmp_path / "large", large)) < 12 << 20
+
+
+def test_versions_that_come_far_apart_are_stored_together(store: Store, repo: Repository) -> None:
+    """A file that changes seldom is stored once, however much of other files lies between its versions."""
+    text = os.urandom(200_000)
+    items = Items()
+    for number in range(12):
+        items.add((TEXTS, b"seldom", b"r%d" % number), (), text + b"%d" % number)
+        items.add((TEXTS, b"often %d" % number, b"r%d" % number), (), b"%08d" % number * 1_800_000)
+    repo.insert_stream(items)
+    assert store.stream(NAME).size_bytes < 1.5 * len(text)
 
 
 def test_an_absent_item_is_missing(repo: Repository) -> None:
