@@ -37,15 +37,19 @@ def _binaries() -> Path | None:
 
 
 class Postgres:
-    """A server that can be stopped and started again."""
+    """A server that can be stopped and started again; a copy of ``primary`` that follows it, if there is one."""
 
-    def __init__(self, folder: Path, *, is_durable: bool) -> None:
+    def __init__(self, folder: Path, *, is_durable: bool = False, primary: Postgres | None = None) -> None:
         binaries = _binaries()
         assert binaries is not None, "the caller has looked"
         self.folder: Final = folder
         self._binaries = binaries
         self._options = f"{_OPTIONS} -c fsync={'on' if is_durable else 'off'} -k {folder}"
         self.url: Final = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        if primary is not None:
+            source = ("-h", str(primary.folder), "-U", "postgres")
+            self._run("pg_basebackup", *source, "-D", f"{folder}/data", "-R", "--no-sync", "-c", "fast")
+            return
         self._run("initdb", "-D", f"{folder}/data", "-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8")
         rules = folder / "data" / "pg_hba.conf"
         rules.write_text(f"local all locked scram-sha-256\n{rules.read_text()}")
@@ -54,9 +58,24 @@ class Postgres:
         """Start it, and wait until it answers."""
         self._run("pg_ctl", "start", "-w", "-D", f"{self.folder}/data", "-l", f"{self.folder}/log", "-o", self._options)
 
-    def stop(self) -> None:
-        """Stop it, whatever its clients do."""
-        self._run("pg_ctl", "stop", "-w", "-D", f"{self.folder}/data", "-m", "immediate")
+    def stop(self, *, mode: str = "immediate") -> None:
+        """Stop it, whatever its clients do; with the mode ``fast``, its standby has all that was committed."""
+        self._run("pg_ctl", "stop", "-w", "-D", f"{self.folder}/data", "-m", mode)
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        self._run("pg_ctl", "promote", "-w", "-D", f"{self.folder}/data")
+
+    @contextmanager
+    def standby(self) -> Iterator[Postgres]:
+        """Start a server that follows this one, without waiting for it, for the block."""
+        with _folder() as folder:
+            server = Postgres(folder, primary=self)
+            server.start()
+            try:
+                yield server
+            finally:
+                server.stop()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -82,13 +101,20 @@ class Postgres:
 
 @contextmanager
 def postgres_server(*, is_durable: bool = False) -> Iterator[Postgres]:
-    """Start a server for the block. Its folder is outside of pytest's, which only root may enter."""
-    with tempfile.TemporaryDirectory(prefix="penstock-pg-") as folder:
-        if _USER is not None:
-            shutil.chown(folder, _USER)
-        server = Postgres(Path(folder), is_durable=is_durable)
+    """Start a server for the block."""
+    with _folder() as folder:
+        server = Postgres(folder, is_durable=is_durable)
         server.start()
         try:
             yield server
         finally:
             server.stop()
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """Make a folder for a server, outside of pytest's, which only root may enter."""
+    with tempfile.TemporaryDirectory(prefix="penstock-pg-") as folder:
+        if _USER is not None:
+            shutil.chown(folder, _USER)
+        yield Path(folder)

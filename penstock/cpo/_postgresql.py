@@ -64,11 +64,11 @@ _BEGIN_WRITE: Final = f"""
     SET LOCAL idle_in_transaction_session_timeout = '{IDLE_S}s';
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
     SELECT pg_advisory_xact_lock({_LOCK});
-    SELECT {_NOW}, pg_current_xact_id()::text"""
+    SELECT {_NOW}, pg_is_in_recovery(), pg_current_xact_id()::text"""
 _BEGIN_READ: Final = f"""
     BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
     SET LOCAL idle_in_transaction_session_timeout = '{IDLE_S}s';
-    SELECT {_NOW}, ''"""
+    SELECT {_NOW}, pg_is_in_recovery(), ''"""
 
 # SQLSTATE codes, or the classes that they begin with.
 _PASSING: Final = (
@@ -171,19 +171,25 @@ class PostgresqlDatabase:
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[_Begun]:
-        """Begin a transaction, in one round trip; it is rolled back unless the block commits it."""
+        """Begin a transaction; it is rolled back unless the block commits it."""
         with self.engine.connect() as connection:
             try:
-                cursor = _driver(connection).execute(_BEGIN_WRITE if write else _BEGIN_READ)
-                while cursor.nextset():
-                    pass  # on to the last statement
-                now, transaction_id = cursor.fetchone() or (0.0, "")
-                yield _Begun(connection, now, transaction_id)
+                yield self._begin(connection, write=write)
             except PenstockError:
                 raise
             except BaseException:
                 connection.invalidate()  # its state is unknown
                 raise
+
+    def _begin(self, connection: Connection, *, write: bool) -> _Begun:
+        """Send BEGIN, and what belongs to it, in one round trip."""
+        cursor = _driver(connection).execute(_BEGIN_WRITE if write else _BEGIN_READ)
+        while cursor.nextset():
+            pass  # on to the last statement
+        [(now, is_standby, transaction_id)] = cursor
+        if is_standby:  # a proxy may lead to one, whatever the connection was at first
+            raise CpoUnavailable(self.url, reason="the server is a standby: its answers may be out of date")
+        return _Begun(connection, now, transaction_id)
 
     def check(self, connection: Connection) -> None:
         """Look at the server's version, the encoding, and whether a table of our name has our columns."""

@@ -57,6 +57,14 @@ def test_the_clock_of_a_client_neither_keeps_nor_loses_a_lease(
         assert right.lease("x") == taken
 
 
+def test_a_proxy_that_leads_to_a_standby_meanwhile_is_noticed(timed_postgresql: str, admin: psycopg.Connection) -> None:
+    """It may change the server behind an open connection, and what a standby answers may be out of date."""
+    with open_cpo(timed_postgresql) as cpo:
+        admin.execute("CREATE FUNCTION manual.pg_is_in_recovery() RETURNS bool LANGUAGE sql AS 'SELECT true'")
+        with pytest.raises(CpoUnavailable, match="standby"):
+            cpo.get("a")
+
+
 def test_a_clock_of_the_callers_is_refused(postgresql: str) -> None:
     """It would be ignored, and a test that moves it would wait for nothing."""
     with pytest.raises(BadArgument, match="clock"):
@@ -168,12 +176,6 @@ def test_a_postgresql_user_that_may_not_create_the_table_is_told_so(
     assert postgresql
     with pytest.raises(CpoUnavailable, match="permission denied for schema public"):
         open_cpo(address(postgres, user=locked, password=PASSWORD))
-
-
-def test_a_read_only_postgresql_is_refused(postgresql: str) -> None:
-    """A standby answers too, with what was true a while ago."""
-    with pytest.raises(CpoUnavailable, match="read-only"):
-        open_cpo(f"{postgresql}&options=-cdefault_transaction_read_only%3Don")
 
 
 def test_a_postgresql_database_that_cannot_hold_all_names_is_refused(
