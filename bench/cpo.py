@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from bench._measure import Figure, median_us, report
+from bench._measure import Figure, compare, median_us, report
 from penstock.cpo import open_cpo
 from tests import postgres
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo
 
 TIMES = 200
-ROUNDS = 5
+ROUNDS = 20
 READS = ("get", "lease")
 
 
@@ -54,10 +54,15 @@ def figures(name: str, cpo: Cpo, execute: Callable[[str], object]) -> Iterator[F
     execute("INSERT INTO bare VALUES (0)")
     for call, work in calls_of(cpo).items():
         statement = "SELECT n FROM bare" if call in READS else "UPDATE bare SET n = n + 1"
-        bare = partial(execute, statement)
-        pairs = [(median_us(work, TIMES // ROUNDS), median_us(bare, TIMES // ROUNDS)) for _ in range(ROUNDS)]
-        ours, theirs = (sorted(times)[ROUNDS // 2] for times in zip(*pairs, strict=True))
-        yield Figure(f"{name}: {call}", theirs / ours, None, {"us": ours, "bare statement us": theirs})
+        ratio, ours, theirs = compare(
+            partial(calls_a_second, work), partial(calls_a_second, execute, statement), rounds=ROUNDS
+        )
+        yield Figure(f"{name}: {call}", ratio, None, {"us": 1e6 / ours, "bare statement us": 1e6 / theirs})
+
+
+def calls_a_second(work: Callable[..., object], *arguments: str) -> float:
+    """Return the rate of a call, by its median."""
+    return 1e6 / median_us(partial(work, *arguments), TIMES // ROUNDS)
 
 
 def main(folder: Path) -> None:
