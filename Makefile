@@ -67,6 +67,7 @@ bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, R
 	@$(BIN)/python -m bench.watermarks
 	@$(BIN)/python -m bench.growth
 	@$(BIN)/python -m bench.server
+	@$(BIN)/python -m bench.failover
 	@$(BIN)/python -m bench.crowd
 	@$(BIN)/python -m bench.futoin
 	@$(BIN)/python -m bench.repo
