@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -66,7 +67,7 @@ def _make_bucket(url: str) -> None:
     """Ask for the bucket until the server is up."""
     wait_for_port(int(url.rpartition(":")[2].partition("/")[0]))
     request = urllib.request.Request(url, method="PUT")
-    for _ in range(1000):
+    for _ in range(2000):
         try:
             urllib.request.urlopen(request, timeout=30).close()
         except urllib.error.HTTPError as error:
@@ -74,7 +75,8 @@ def _make_bucket(url: str) -> None:
             if error.code == 409:  # another process has made it
                 return
         except (urllib.error.URLError, ConnectionError):
-            continue
+            pass
         else:
             return
+        time.sleep(0.05)
     raise AssertionError(f"cannot make the bucket {url}")

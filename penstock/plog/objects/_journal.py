@@ -50,8 +50,11 @@ class Cache(Protocol):
     def add(self, name: str, data: bytes) -> None:
         """Add an object that was just put."""
 
+    def prefetch(self, name: str, start: int, size: int) -> None:
+        """Fetch bytes in the background that a reader will want next."""
+
     def drop(self, name: str) -> None:
-        """Forget an object that is deleted."""
+        """Forget an object: it is deleted, or what is known of it is wrong."""
 
     def close(self) -> None:
         """Release everything."""

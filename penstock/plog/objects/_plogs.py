@@ -62,6 +62,9 @@ class _Uncached:
     def add(self, name: str, data: bytes) -> None:
         """Ignore an object that was just put."""
 
+    def prefetch(self, name: str, start: int, size: int) -> None:
+        """Fetch nothing before it is read."""
+
     def drop(self, name: str) -> None:
         """Forget nothing."""
 
@@ -205,7 +208,9 @@ class ObjectPlogs:
     def _slices_read(self, plog: UsedPlog, slices: list[BlockSlice]) -> list[memoryview]:
         if not slices:
             return []
-        return read_slices(self._journal, self._table.stored(plog), plog.replica, slices)
+        stored = self._table.stored(plog)
+        plog.ahead.note(self._journal.cache, stored, slices)
+        return read_slices(self._journal, stored, plog.replica, slices)
 
     @uninterrupted
     def locate(self, plog_id: PlogId, offset: int, size: int) -> LocatedBlocks:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import NoSuchObject, NoSuchPlog, PlogExists, StoreClosed, StoreFenced
 from penstock.plog.objects._read import load_home
+from penstock.plog.objects._read_ahead import ReadAhead
 from penstock.plog.objects._state import folder_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _SETTLED_MAX: Final = 1024
 class UsedPlog:
     """A plog in use."""
 
-    __slots__ = ("birth", "fence", "is_deleted", "last", "lock", "plog_id", "replica", "stored")
+    __slots__ = ("ahead", "birth", "fence", "is_deleted", "last", "lock", "plog_id", "replica", "stored")
 
     def __init__(self, replica: Replica, *, birth: bytes, stored: PlogState | None) -> None:
         self.plog_id: Final = replica.plog_id
@@ -36,6 +37,7 @@ class UsedPlog:
         self.last: PutTicket | None = None
         self.fence: int | None = None  # the offset of a seal that waits for the appends under way
         self.is_deleted = False
+        self.ahead: Final = ReadAhead()
 
     @property
     def uid(self) -> bytes:

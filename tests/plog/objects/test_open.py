@@ -8,10 +8,10 @@ import pytest
 
 from penstock.errors import BadArgument, FormatUnknown, StoreFenced
 from penstock.plog import open_plogs
-from penstock.plog.objects import ObjectPlogs
+from penstock.plog.objects import ObjectPlogs, ObjectSettings
 from penstock.plog.objects._cache import ObjectCache
 from penstock.ports import Bucket
-from penstock.testing import MemoryObjects
+from penstock.testing import FaultyObjects, MemoryObjects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,3 +85,24 @@ def test_copies_of_a_store_that_was_there_before_are_not_believed(tmp_path: Path
         cache = ObjectCache(objects, folder=tmp_path, memory_max=0, disk_max=1 << 20)
         with ObjectPlogs(objects, cache=cache) as plogs:
             assert plogs.read(plog, 0, len(content)) == content
+
+
+def test_objects_behind_a_sequential_read_are_fetched_before_it_asks(tmp_path: Path) -> None:
+    """A plog lies in many objects; a reader that waited for each of them would mostly wait."""
+    memory = MemoryObjects()
+    with ObjectPlogs(memory, settings=ObjectSettings(group_wait_s=0)) as plogs:
+        plog, offset = plogs.create(), 0
+        for number in range(40):
+            offset = plogs.append(plog, offset, bytes([number]) * 1000)
+    objects = FaultyObjects(memory)
+    cache = ObjectCache(objects, folder=tmp_path, memory_max=0, disk_max=1 << 20)
+    with ObjectPlogs(objects, cache=cache) as plogs:
+        objects.calls.clear()
+        assert bytes(plogs.read(plog, 20_000, 1000)) == bytes([20]) * 1000
+        assert objects.calls["get_range"] == 1  # one read somewhere says nothing about the next
+        for number in range(30):
+            assert bytes(plogs.read(plog, 1000 * number, 1000)) == bytes([number]) * 1000
+            for fetch in list(cache._fetching.values()):
+                fetch.result()
+            assert objects.calls["get_range"] >= (min(number + 16, 39) if number else 2)
+        assert objects.calls["get_range"] == 40  # each once
