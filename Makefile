@@ -34,7 +34,7 @@ check: lint ## Run the checks and the unit tests, while you work on a change
 
 test: $(READY) ## Run every check, then every test
 	@$(MAKE) --no-print-directory -j2 lint $(CLASSES)
-	@$(BIN)/pytest -q -n 3
+	@$(BIN)/pytest -q -n 4 # on two cores, too: many tests wait
 
 fuzz: $(ATHERIS) ## Feed every decoder with hostile bytes (until stopped; FUZZ_INPUTS=100000 bounds the inputs of each)
 	@PYTHONPATH=$(FUZZ) $(BIN)/python -m tests.fuzz

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -183,3 +184,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Start the longest tests first, so that no process is still busy with one when the others have finished."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    gc.freeze()  # the tests themselves are never garbage, and looking at all of them takes long

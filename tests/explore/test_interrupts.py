@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.sampling import EXPLORES
+
 if TYPE_CHECKING:
     from tests.explore.conftest import Lives
 
 pytestmark = pytest.mark.long
 
 LIFE: Final = Path(__file__).with_name("interrupted_life.py")
-INTERRUPTS: Final = 250  # a life
+INTERRUPTS: Final = 250 if EXPLORES else 60  # a life
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "timeout"])

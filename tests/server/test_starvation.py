@@ -18,7 +18,7 @@ from penstock.errors import LimitReached
 from penstock.server._users import USERS_FILE, Users
 from penstock.wire import PROTOCOL, pack, unpack
 from penstock.wire.operations import writers
-from tests.server.apart import eventually, figures_of, free_port, memory_peak, server_apart, threads_of
+from tests.server.apart import eventually, figures_of, free_port, memory_peak, server_apart
 from tests.server.http2 import unread_calls
 
 if TYPE_CHECKING:
@@ -175,12 +175,15 @@ def test_calls_of_any_kind_are_few(tmp_path: Path, method: str) -> None:
     """Each has a thread until its answer is sent; when there can be no more threads, gRPC ends the process."""
     path = STREAM.encode()
     message = b"\x08\x01\x1a" + bytes([len(path)]) + path if method == "GetFlightInfo" else b""
-    with attacked(tmp_path / "data", max_calls=4 * LIMIT) as server:
-        quiet = threads_of(server.pid)
-        with unread_calls(server.port, method, message, count=2000, token=server.tokens["mallory"]):
-            server.assert_serves("anna", "plant/alarms")
-            assert threads_of(server.pid) - quiet < 1500  # of 2,000 calls
-            assert server.memory_taken < 256 * MIB
+    with (
+        attacked(tmp_path / "data", max_calls=4 * LIMIT) as server,
+        unread_calls(server.port, method, message, count=2000, token=server.tokens["mallory"]),
+    ):
+        server.assert_serves("anna", "plant/alarms")
+        # How many of the 2,000 are refused at once depends on what the sockets take: the client does not read.
+        eventually(lambda: server.figure("penstock_refused_total calls") > 500)
+        assert server.figure("penstock_used calls") <= 4 * LIMIT
+        assert server.memory_taken < 256 * MIB
 
 
 def test_a_client_that_asks_for_notifications_and_reads_none_is_disconnected(tmp_path: Path) -> None:
@@ -210,7 +213,7 @@ KILLED: Final = """
     store = penstock.connect(sys.argv[1], token=sys.argv[2])
     keep = [store.writer("plant/readings", str(number)) for number in range(5)]
     keep += [store.create_reader_group("mallory", ["plant/readings"]).reader("reader")]
-    transaction = store.transactional_writer("plant/readings").begin(lease=0.5)
+    transaction = store.transactional_writer("plant/readings").begin(lease=2)
     keep += [transaction.begin_write_event(), store.writer("plant/readings").begin_write_event()]
     for event in keep[-2:]:
         event.write(bytes(3 << 20))
@@ -218,7 +221,9 @@ KILLED: Final = """
     batches = store.read("plant/readings")
     next(batches)
     print("ready", flush=True)
-    time.sleep(600)
+    while True:
+        transaction.ping()
+        time.sleep(0.1)
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from penstock.spark import aggregate, archive, windows
 from tests.spark.copy_job import wait_at
+from tests.warm_python import warm_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +37,12 @@ _OF_A_BATCH: Final = {"max_bytes_per_trigger": "700k"}
 
 def main(folder: str, root: str, gates: str) -> None:
     """Run all jobs over a folder; whatever they make is in another, and their gates in a third."""
+    with warm_python(Path(root)) as executable:  # in the session of this process, with which it is killed
+        os.environ["PYSPARK_PYTHON"] = str(executable)
+        _run_gated_jobs(folder, root, gates)
+
+
+def _run_gated_jobs(folder: str, root: str, gates: str) -> None:
     spark = (
         SparkSession.builder.master("local[8]")  # so many tasks may wait
         .config("spark.ui.enabled", "false")
