@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import penstock
+from penstock.repo import _copy as copies
+from penstock.repo import _git_import as git_import
 from tests.cli.project import make_project
 from tests.repo.git_history import git, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import pytest
+
     from tests.cli.conftest import Call, CallOnTerminal
+
+import_command, copies_command = (import_module(f"penstock.cli.repo.{name}") for name in ("import_", "_copies"))
 
 
 def test_from_git_and_back_on_the_command_line(call: Call, here: Path) -> None:
@@ -105,6 +116,31 @@ def test_push_and_pull_bring_only_what_is_new(call: Call, here: Path) -> None:
     assert "other revisions than the source in HEAD, refs/heads/main: merge them, or use --force" in refused.err
     assert call("repo", "push", "code/project", "backup", "--force").code == 0
     assert len(call("repo", "log", "code/project", "--store", "backup").lines) == 3
+
+
+def test_interrupted_copy_goes_on_where_it_was(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of an import, a push or a pull ends it at once, with what was copied by then."""
+    history = make_project(here, is_imported=False)
+    for number in range(2, 8):
+        history.commit([number], {b"new": plain(b"%d\n" % number)})
+    history.name(b"refs/heads/main", history.count)
+    history.write(here / "project")
+    monkeypatch.setattr(git_import, "_BATCH_REVISIONS", 2)
+    monkeypatch.setattr(copies, "_BATCH_REVISIONS", 2)
+
+    @contextmanager
+    def interrupting(_: str) -> Iterator[Callable[[int, int], None]]:
+        yield lambda done, total: os.kill(os.getpid(), signal.SIGINT) if (done, total) == (4, 8) else None
+
+    for command in ("import project code/x", "push code/x other", "pull code/y other --as code/x --store third"):
+        with monkeypatch.context() as patched:
+            for module in (import_command, copies_command):
+                patched.setattr(module, "revision_progress", interrupting)
+            interrupted = call("repo", *command.split())
+        assert (interrupted.code, interrupted.out) == (130, ""), interrupted
+        assert " 4 new revisions, " in call("repo", *command.split()).out
+    assert len(call("repo", "log", "code/y", "--store", "third").lines) == 8
+    assert call("repo", "check", "code/y", "--store", "third").lines[-1].endswith("all good")
 
 
 def test_what_is_wrong_is_one_line(call: Call, here: Path) -> None:
