@@ -6,7 +6,7 @@ process (``memory:``), both with the same code on another disk.
 """
 
 from penstock.model import PlogId
-from penstock.plog._block import LocatedBlocks, copy_located, folder_place, read_located
+from penstock.plog._block import LocatedBlocks, copy_located, folder_place, read_extents, read_located
 from penstock.plog._files import FilePlogs
 from penstock.plog._interface import PendingAppend, Plogs, open_plogs
 from penstock.plog._journal import SyncTimes
@@ -26,5 +26,6 @@ __all__ = [
     "copy_located",
     "folder_place",
     "open_plogs",
+    "read_extents",
     "read_located",
 ]

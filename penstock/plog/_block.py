@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,7 @@ import numpy as np
 from penstock.errors import PlogCorrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.ports import Bytes
 
@@ -33,10 +33,12 @@ __all__ = [
     "LocatedBlocks",
     "PlogBlockHeader",
     "block_matches",
+    "clip_extents",
     "copy_located",
     "crc32c",
     "folder_place",
     "pack_block_header",
+    "read_extents",
     "read_located",
     "unpack_block_header",
 ]
@@ -106,16 +108,18 @@ def block_matches(key: bytes, view: memoryview, position: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LocatedBlocks:
-    """Blocks that follow each other in a file.
+    """Blocks that follow each other in a file, or in objects below ``path``.
 
     ``first`` is the number of the first block; ``offsets`` are the offsets of the blocks in the plog and the end of the
-    last one, 4 bytes each, little-endian; ``key`` is the prefix of their checksums.
+    last one, 4 bytes each, little-endian; ``key`` is the prefix of their checksums. Each of ``extents`` is the name of
+    an object, and a position in it, in the file that the plog would be, and a size; there are none for a file.
     """
 
     path: str
     key: bytes
     first: int
     offsets: bytes
+    extents: tuple[tuple[str, int, int, int], ...] = ()
 
     @classmethod
     def received(cls, path: object, key: object, first: object, offsets: object) -> LocatedBlocks:
@@ -142,7 +146,36 @@ class LocatedBlocks:
         offsets = np.frombuffer(self.offsets, "<u4")
         first = max(int(np.searchsorted(offsets, low, "right")) - 1, 0)
         last = int(np.searchsorted(offsets, high, "left"))
-        return LocatedBlocks(self.path, self.key, self.first + first, offsets[first : last + 1].tobytes())
+        part = LocatedBlocks(self.path, self.key, self.first + first, offsets[first : last + 1].tobytes())
+        return replace(part, extents=clip_extents(self.extents, part.begin, part.end)) if self.extents else part
+
+
+def clip_extents(
+    extents: Iterable[tuple[str, int, int, int]], begin: int, end: int
+) -> tuple[tuple[str, int, int, int], ...]:
+    """Return the parts of extents that lie between two positions of the file that the plog would be."""
+    clipped = []
+    for name, position, start, size in extents:
+        low, high = max(start, begin), min(start + size, end)
+        if low < high:
+            clipped.append((name, position + low - start, low, high - low))
+    return tuple(clipped)
+
+
+def read_extents(
+    located: LocatedBlocks, read: Callable[[str, int, int], memoryview]
+) -> Iterator[tuple[int, memoryview]]:
+    """Return each block, read from its object, with its offset; ``PlogCorrupt`` if one fails its check."""
+    offsets = np.frombuffer(located.offsets, "<u4").astype(np.int64)
+    positions = HEAD_SIZE + (located.first + np.arange(len(offsets))) * PLOG_BLOCK_HEADER_SIZE + offsets
+    for name, position, start, size in located.extents:
+        first, last = np.searchsorted(positions, (start, start + size)).tolist()
+        blocks = replace(
+            located,
+            first=located.first + first,
+            offsets=np.frombuffer(located.offsets, "<u4")[first : last + 1].tobytes(),
+        )
+        yield from read_located(blocks, read(name, position, size), set(), begin=start)
 
 
 def folder_place(folder: int | Path) -> list[str | int]:

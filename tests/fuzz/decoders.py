@@ -63,7 +63,7 @@ from penstock.wire import (
     unpack_error,
     unpack_shared,
 )
-from tests.fuzz import futoin, repo, spark, stored
+from tests.fuzz import bucket, futoin, repo, spark, stored
 from tests.server import http2, raw_put
 
 if TYPE_CHECKING:
@@ -486,6 +486,10 @@ DECODERS: Final[dict[str, Decoder]] = {
     "oracle": Decoder(stored.oracle, (errors.CpoCorrupt,), "msgpack", stored.oracles),
     "plog": Decoder(stored.plog, (errors.PlogCorrupt,), "bytes", stored.plogs),
     "journal": Decoder(stored.journal, (), "bytes", stored.journals),
+    "object": Decoder(bucket.raw, (errors.FormatUnknown,), "bytes", bucket.raws),
+    "object-records": Decoder(bucket.records, (errors.JournalCorrupt,), "msgpack", bucket.tables),
+    "object-plog": Decoder(bucket.plog, (errors.PlogCorrupt,), "msgpack", bucket.plogs),
+    "object-checkpoint": Decoder(bucket.checkpoint, (errors.JournalCorrupt,), "msgpack", bucket.checkpoints),
     "located": Decoder(stored.located, (errors.PlogCorrupt,), "msgpack", stored.locateds),
     "ticket": Decoder(ticket, (errors.PenstockError,), "json", _tickets, sample=500),
     "frames": Decoder(frames, (Refused,), "bytes", _frames, sample=1000),

@@ -78,7 +78,7 @@ class ObjectJournal:
         self.changed: Final = threading.Condition()
         self.syncs: Final = SyncTimes()
         self.size_since = self.objects_since = 0  # the last checkpoint
-        self.sealed_since = False  # whether there may be a plog to compact
+        self.sealed_since = True  # whether there may be a plog to compact, also of an owner before
         self.appended_size = 0
         self._clock = clock
         self._commit = GroupCommit(settings, number=ownership.number)

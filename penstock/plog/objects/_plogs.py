@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,7 @@ import numpy as np
 from penstock import forks
 from penstock.errors import BadArgument, NoSuchPlog, PlogSealed, StorageUnavailable, StoreFenced
 from penstock.model import PlogId
-from penstock.plog._block import LocatedBlocks, pack_block_header
+from penstock.plog._block import LocatedBlocks, clip_extents, pack_block_header
 from penstock.plog._head import BIRTH_SIZE
 from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo, Replica
 from penstock.plog.objects._identity import check_bucket, identify
@@ -221,8 +222,11 @@ class ObjectPlogs:
             offset, size = replica.widen(offset, size)
             slices = list(replica.slices(offset, size))
             offsets = np.array([*(replica.starts[part.index] for part in slices), offset + size], "<u4")
-        first = slices[0].index if slices else 0
-        return LocatedBlocks(self._objects.where(), replica.key, first, offsets.tobytes())
+        if not slices:
+            return LocatedBlocks(self._objects.where(), replica.key, 0, offsets.tobytes())
+        located = LocatedBlocks(self._objects.where(), replica.key, slices[0].index, offsets.tobytes())
+        extents = [(extent.name, *extent[1:]) for extent in self._table.stored(plog).extents]
+        return replace(located, extents=clip_extents(extents, located.begin, located.end))
 
     @uninterrupted
     def seal(self, plog_id: PlogId, offset: int) -> int:
