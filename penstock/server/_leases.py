@@ -161,7 +161,7 @@ class ServerLeases:
         """Release the partition, so that another server need not wait until the lease ends."""
         with self._lock:
             lease, self._partition = self._partition, None
-            if lease is not None:
+            if lease is not None and not self._troubles:  # an oracle that is away is not waited for: the lease ends
                 with self._noted(_PARTITION):
                     self._cpo.release(lease)
 
@@ -171,5 +171,5 @@ class ServerLeases:
         self._thread.join()
         self.release()
         with self._noted(_SERVER):
-            if self._presence is not None:
+            if self._presence is not None and not self._troubles:
                 self._cpo.release(self._presence)

@@ -134,6 +134,19 @@ def test_a_server_that_is_stopped_while_it_opens_the_store_closes_it(
     open_store_at(f"file:{tmp_path}/plogs", f"sqlite:{tmp_path}/cpo.db", address="shared").close()
 
 
+def test_a_server_that_is_stopped_while_it_gives_the_store_up_releases_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the second of two things that happen at once comes to its end."""
+    monkeypatch.setattr(_leases, "RENEW_S", 0.01)
+    with open_cpo(f"sqlite:{tmp_path}/cpo.db") as cpo:
+        with Server(config_of(tmp_path, "a")) as server:
+            await_status(server, "ok")
+            other = stolen(cpo)
+        assert cpo.leases() == [other]
+    open_store_at(f"file:{tmp_path}/plogs", f"sqlite:{tmp_path}/cpo.db", address="shared").close()
+
+
 def test_two_servers_with_one_port_are_noticed_while_both_stand_by(tmp_path: Path) -> None:
     """Not when the second one is needed."""
     with Server(config_of(tmp_path, "a")) as server, pytest.raises(AddressUnusable):
