@@ -8,7 +8,7 @@ import pytest
 
 from penstock.client import RemoteStore, ServerFinder
 from penstock.embedded import open_store
-from penstock.errors import RefsDiverged
+from penstock.errors import RefsDiverged, StoreClosed
 from penstock.repo import REVISIONS, Between, Bundle, Everything, Ref, Repository, copy_revisions
 from penstock.repo import _copy as copies
 from penstock.server import FlightService
@@ -64,6 +64,50 @@ def test_copy_to_and_from_a_server_goes_on_where_it_was(
     assert copy_revisions(source, back) == copies.CopyResult(0, 0, ())
     whole = contents(source.get_repository_stream(Everything(), complete_inventory=True))
     assert contents(back.get_repository_stream(Everything(), complete_inventory=True)) == whole
+
+
+def test_copy_outlives_a_server_that_starts_again(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is updated under a long push or pull costs time, and nothing that was copied."""
+    monkeypatch.setattr(copies, "_BATCH_REVISIONS", 10)
+    source = Repository.open(store, "code/source", create=True)
+    source.insert_stream(history(30))
+    source.set_refs({b"refs/heads/main": Ref(b"r29")})
+    services = [FlightService(store, "grpc://127.0.0.1:0")]
+
+    def restart(done: int, _: int) -> None:
+        if done == 10:
+            services[-1].shutdown()
+            services.append(FlightService(store, f"grpc://127.0.0.1:{services[0].port}"))
+
+    try:
+        with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{services[0].port}")) as remote:
+            there = Repository.open(remote, "code/there", create=True)
+            assert copy_revisions(source, there, on_progress=restart).revisions == 30
+            back = Repository.open(store, "code/back", create=True)
+            assert copy_revisions(there, back, on_progress=restart).revisions == 30
+    finally:
+        services[-1].shutdown()
+    assert (len(services), back.refs()) == (3, source.refs())
+    assert back.check().is_good
+
+
+def test_copy_into_a_store_that_is_closed_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What was copied until then is there when it is opened again, and no branch leads to what is not."""
+    monkeypatch.setattr(copies, "_BATCH_REVISIONS", 10)
+    with open_store("memory:") as here:
+        source = Repository.open(here, "code/x", create=True)
+        source.insert_stream(history(30))
+        source.set_refs({b"refs/heads/main": Ref(b"r29")})
+        with open_store(tmp_path / "data") as gone, pytest.raises(StoreClosed):
+            copy_revisions(
+                source,
+                Repository.open(gone, "code/x", create=True),
+                on_progress=lambda done, _: gone.close() if done == 20 else None,
+            )
+        with open_store(tmp_path / "data") as again:
+            target = Repository.open(again, "code/x")
+            assert (len(list(target.revisions())), target.refs()) == (20, {})
+            assert copy_revisions(source, target).revisions == 10
 
 
 def test_branch_that_has_diverged_is_moved_by_force_only(store: Engine) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import threading
 import tracemalloc
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
@@ -22,6 +23,7 @@ from penstock.errors import (
     NoSuchKey,
     NoSuchTransaction,
     NotARepository,
+    PenstockError,
     RepositoryError,
     UnavailableRepresentation,
 )
@@ -456,6 +458,26 @@ def test_a_repository_is_opened_by_its_index(tmp_path: Path) -> None:
         repo = Repository.open(store, NAME)
         assert sum(counts) == 5, "the index, and three blocks of the last insert with its record"
         assert contents(everything(repo)) == contents(inserted)
+
+
+def test_no_byte_on_the_disk_is_changed_unnoticed(tmp_path: Path) -> None:
+    """A damaged repository is an error of its store or of a check; never another text, and never all good."""
+    with penstock.connect(tmp_path / "good", exclusive=True) as store:
+        repo = Repository.open(store, NAME, create=True)
+        repo.insert_stream(history(4))
+        repo.insert_stream(history(2, start=4))
+        stored = contents(everything(repo))
+    (plog,) = (path for path in tmp_path.glob("good/plogs/*.plog") if b"PRI\x01" in path.read_bytes())
+    data = plog.read_bytes()
+    start, end = data.index(b"PRB\x01"), data.rindex(b"PRI\x01")
+    for place in range(start, end, (end - start) // 20):
+        folder = tmp_path / str(place)
+        shutil.copytree(tmp_path / "good", folder, ignore=shutil.ignore_patterns("LOCK"))
+        (folder / "plogs" / plog.name).write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        with suppress(PenstockError), penstock.connect(folder, exclusive=True) as store:
+            repo = Repository.open(store, NAME)
+            assert not repo.check().is_good, place
+            assert contents(everything(repo)).items() <= stored.items()
 
 
 def test_small_inserts_take_little_space(store: Store, repo: Repository) -> None:
