@@ -166,8 +166,8 @@ class FutoinChannel:
             answer: dict[str, Any] = {"r": await self._called(str(message["f"]), message.get("p"))}
         except FutoinError as error:
             answer = {"e": error.name, "edesc": error.reason}
-        except Exception as error:
+        except Exception:
             _logger.exception("pushed events could not be processed; the server sends them again")
-            answer = {"e": "InternalError", "edesc": f"{type(error).__name__}: {error}"[:1000]}
+            answer = {"e": "InternalError", "edesc": "the receiver failed: its log says why"}
         with suppress(StoreUnreachable):
             await self._send(answer | {"rid": message.get("rid")})

@@ -1,8 +1,8 @@
 """The three codings of FutoIn messages: JSON, MessagePack and CBOR.
 
 A message shows its coding by how it begins: JSON with ``{``, the others with four letters of their name. Whatever a
-message holds can be written as JSON: NaN, infinity, byte strings and lone surrogates are refused, because event data is
-stored as JSON, and read by peers of every coding.
+message holds can be written as JSON: NaN, infinity, byte strings, lone surrogates and keys that are not text are
+refused, because event data is stored as JSON, and read by peers of every coding.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import cbor2
 import msgspec
 
 from penstock.events._errors import invalid
+from penstock.model import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +56,23 @@ class Coding(NamedTuple):
 def to_json(value: object) -> bytes:
     """Return a decoded value as JSON; ``ValueError`` or ``TypeError`` if it is not a JSON value."""
     try:
-        return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+        encoded = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+        _check_keys(value)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    return encoded
+
+
+def _check_keys(value: object) -> None:
+    """Refuse keys that are not text: encoders of JSON make text of them, and ``1`` and ``"1"`` would be the same."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {shown(key)} is not text: use text for all keys")
+            _check_keys(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _check_keys(inner)
 
 
 def _refuse_tag(*_: object) -> NoReturn:

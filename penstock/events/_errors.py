@@ -6,6 +6,12 @@ import logging
 from typing import Final
 
 from penstock.errors import (
+    CorruptData,
+    CpoUnavailable,
+    DiskFailed,
+    DiskFull,
+    FolderUnusable,
+    FormatUnknown,
     FutoinError,
     LimitReached,
     LoginsBusy,
@@ -14,7 +20,10 @@ from penstock.errors import (
     NotPermitted,
     PenstockError,
     ServerBusy,
+    StoreLocked,
     StreamSealed,
+    UsersUnreadable,
+    WriterFailed,
 )
 
 __all__ = ["ERROR_NAMES", "error_of", "invalid"]
@@ -37,6 +46,17 @@ _NAMES: Final[tuple[tuple[tuple[type[PenstockError], ...], str], ...]] = (
     ((NoSuchStream, StreamSealed), "InvalidRequest"),
     ((PenstockError,), "InternalError"),
 )
+_WITH_PATHS: Final = (
+    CorruptData,
+    CpoUnavailable,
+    DiskFailed,
+    DiskFull,
+    FolderUnusable,
+    FormatUnknown,
+    StoreLocked,
+    UsersUnreadable,
+)
+"""Errors that name a path of this machine, which peers must not see."""
 _logger: Final = logging.getLogger("penstock.events")
 
 
@@ -51,8 +71,11 @@ def error_of(error: BaseException) -> FutoinError:
         return error
     if isinstance(error, RecursionError):
         return invalid("the message is nested too deeply")
+    cause = error.cause if isinstance(error, WriterFailed) else error
     for kinds, name in _NAMES:
-        if isinstance(error, kinds):
+        if isinstance(error, kinds) and not isinstance(cause, _WITH_PATHS):
             return FutoinError(name, str(error))
+    if isinstance(cause, DiskFull):
+        return FutoinError("InternalError", "the disk of the server is full: try again later")
     _logger.error("a call of FutoIn failed", exc_info=error)
     return FutoinError("InternalError", "the server failed: its log says why")

@@ -11,7 +11,9 @@ import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from penstock.errors import CpoUnavailable, DiskFailed, DiskFull, PlogCorrupt, StoreLocked, WriterFailed
 from penstock.events._codings import CODINGS, JSON, coding_of
+from penstock.events._errors import error_of
 from penstock.events._event import NESTING_MAX
 from penstock.events._sizes import EVENT_SIZE_MAX, LARGE_MESSAGE, SMALL_MESSAGE
 from tests.events.wire import LONG_S, call, message_of, post, websocket
@@ -140,12 +142,14 @@ def nested(levels: int) -> bytes:
         b"MPCK" + msgspec.msgpack.encode(add(data=math.nan)),
         b"MPCK" + msgspec.msgpack.encode(add(data=b"bytes")),
         b"MPCK" + msgspec.msgpack.encode(add(data=msgspec.msgpack.Ext(1, b"x"))),
+        b"MPCK" + msgspec.msgpack.encode(add(data=[{1: 2, "1": 3}])),
         b"MPCK" + b"\x91" * 10_000 + b"\x90",
         b"MPCK\xdf\xff\xff\xff\xff",
         b"CBOR",
         b"CBOR" + cbor2.dumps(add(data=math.inf)),
         b"CBOR" + cbor2.dumps(add(data=cbor2.undefined)),
         b"CBOR" + cbor2.dumps({1: 2}),
+        b"CBOR" + cbor2.dumps(add(data={None: {True: 2}})),
         b"CBOR" + b"\x81" * 10_000 + b"\x80",
         b"CBOR\xd8\x1c\x81\xd8\x1d\x00",
     ],
@@ -164,6 +168,26 @@ def test_malformed_messages_are_invalid_requests(server: Server, message: bytes)
     assert kind is not None
     assert kind.startswith("application/futoin+")
     assert coding_of(body).decode(body)["e"] == INVALID
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DiskFull("/srv/secret/plogs"),
+        WriterFailed("plant/readings", cause=DiskFull("/srv/secret/plogs")),
+        DiskFailed("/srv/secret/plogs", reason="EIO", stopped=True),
+        PlogCorrupt("/srv/secret/7.plog", offset=7, reason="its checksum is wrong"),
+        CpoUnavailable("sqlite:/srv/secret/cpo.db", reason="it is locked"),
+        StoreLocked("/srv/secret", owner="process 7"),
+        FileNotFoundError(2, "No such file", "/srv/secret"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_path_of_the_server_is_sent(error: Exception) -> None:
+    """It says where data are, and who runs the server; its operator finds it in the log."""
+    sent = error_of(error)
+    assert sent.name == "InternalError"
+    assert "secret" not in sent.reason
 
 
 def test_message_without_rid_is_answered_without(server: Server) -> None:

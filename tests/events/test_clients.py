@@ -228,6 +228,7 @@ def test_position_of_a_deleted_stream_does_not_count_for_its_namesake(server: Se
         ("A", b"bytes"),
         ("A", {1, 2}),
         ("A", object()),
+        ("A", {1: 2}),
         ("A", "\ud800"),
         ("A", "x" * 70_000),
         ("lower", 1),
