@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Lag,
         NextCut,
         Position,
+        SegmentInfo,
         SegmentRange,
         StreamConfig,
         StreamCut,
@@ -67,6 +68,12 @@ class Store(Protocol):
 
     def stream(self, name: str) -> StreamInfo:
         """Return the state, configuration, size, head and tail of a stream."""
+
+    def stream_segments(self, name: str) -> list[SegmentInfo]:
+        """Return all segments of a stream from its head to its tail, those that take no more events, too, by id.
+
+        Of two that share a part of the key space, the one with the higher id follows the other.
+        """
 
     def update_stream(self, name: str, config: StreamConfig) -> StreamInfo:
         """Replace the configuration of a stream."""
@@ -140,6 +147,12 @@ class Store(Protocol):
 
     def watermark(self, name: str) -> Watermark | None:
         """Return the last watermark of a stream; None if it has none."""
+
+    def add_watermarks(self, name: str, watermarks: Sequence[Watermark]) -> None:
+        """Write watermarks behind the last one of a stream, for a copy whose writers have noted their time elsewhere.
+
+        They wait for no writer of this stream. Those that are not later than the last one are ignored.
+        """
 
     def time_window(self, pointer: EventPointer) -> TimeWindow | None:
         """Return the times of the watermarks before and behind an event; None in a stream without watermarks."""
@@ -340,13 +353,26 @@ class Transaction(Protocol):
         events: Iterable[object],
         keys: Iterable[str | bytes | None] | str | bytes | None = None,
         headers: Iterable[GivenHeaders | None] | None = None,
+        *,
+        position: float | None = None,
     ) -> None:
-        """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none."""
+        """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none.
+
+        Those without a key go together to a segment, which is any of them or, with ``position``, the one that has this
+        position in the key space, from 0 up to 1.
+        """
 
     def begin_write_event(
-        self, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
+        self,
+        key: str | bytes | None = None,
+        *,
+        headers: GivenHeaders | None = None,
+        position: float | None = None,
     ) -> EventOutputStream:
-        """Begin an event of any size, to be written as a file; closing the file adds it to the transaction."""
+        """Begin an event of any size, to be written as a file; closing the file adds it to the transaction.
+
+        Without a key it goes to the segment that has ``position``, or to any.
+        """
 
     def prepare(self) -> None:
         """Make it outlive this process and the owner of the store; it accepts no more events then."""

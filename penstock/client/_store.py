@@ -21,14 +21,14 @@ from penstock.client._transaction import RemoteTransactionalWriter
 from penstock.client._writer import RemoteHost
 from penstock.deadlines import DeadlineExceeded, run_locked
 from penstock.errors import DataTruncated, PenstockError
-from penstock.model import EventPointer, SegmentRange, as_list, as_time, check_kind, check_whole
+from penstock.model import EventPointer, SegmentRange, as_list, as_time, as_watermarks, check_kind, check_whole
 from penstock.ports import SystemClock, uninterrupted
 from penstock.store import EVENT_SIZE_DEFAULT, Store
 from penstock.stream.read import event_at, file_at, read_part
 from penstock.stream.segment import WakeUp
 from penstock.stream.write import ManagedWriter, Pump, StreamWriter, check_writer
 from penstock.wire import AskIfHere, AttendGroup, FenceWriter, MissEvents, NoteTime, SegmentChanged, StopReader
-from penstock.wire.operations import groups, repositories, sessions, streams
+from penstock.wire.operations import WATERMARKS_MAX, groups, repositories, sessions, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,16 @@ if TYPE_CHECKING:
     from penstock.client._connection import Channel, Finder
     from penstock.client._membership import RemoteMembership
     from penstock.client._segment import SegmentUpdate
-    from penstock.model import NextCut, StreamConfig, StreamCut, StreamInfo, StreamPosition, TimeWindow, Watermark
+    from penstock.model import (
+        NextCut,
+        SegmentInfo,
+        StreamConfig,
+        StreamCut,
+        StreamInfo,
+        StreamPosition,
+        TimeWindow,
+        Watermark,
+    )
     from penstock.ports import Clock
     from penstock.stream.catalog import Key
     from penstock.stream.read import EventInputStream
@@ -92,6 +101,9 @@ class RemoteStore(forks.Handle, Store):
     def stream(self, name: str) -> StreamInfo:
         return self._call(streams.Info(name))  # type: ignore[no-any-return]
 
+    def stream_segments(self, name: str) -> list[SegmentInfo]:
+        return list(self._call(streams.ListSegments(name)))
+
     def update_stream(self, name: str, config: StreamConfig) -> StreamInfo:
         return self._call(streams.Update(name, config))  # type: ignore[no-any-return]
 
@@ -128,6 +140,13 @@ class RemoteStore(forks.Handle, Store):
 
     def watermark(self, name: str) -> Watermark | None:
         return self._call(streams.LastWatermark(name))  # type: ignore[no-any-return]
+
+    def add_watermarks(self, name: str, watermarks: Sequence[Watermark]) -> None:
+        given = as_watermarks(watermarks)
+        for first in range(0, len(given), WATERMARKS_MAX):
+            part = given[first : first + WATERMARKS_MAX]
+            lower, upper, cuts = ([getattr(mark, name) for mark in part] for name in ("lower", "upper", "cut"))
+            self._call(streams.AddWatermarks(name, lower, upper, cuts))
 
     def cut_at_time(
         self,

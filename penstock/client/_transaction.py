@@ -22,7 +22,7 @@ from penstock.errors import BadArgument, NotPrepared, PenstockError, StoreClosed
 from penstock.ports import SystemClock
 from penstock.retry import Retry
 from penstock.store import OpenTransaction, TransactionalWriter
-from penstock.stream.format import Attributes, key_position, pack_positions
+from penstock.stream.format import Attributes, key_position, keyless_position, pack_positions
 from penstock.stream.transaction import EndedTransaction, TransactionById, as_event, check_ids, check_timestamp
 from penstock.stream.write import (
     CHUNK_SIZE,
@@ -124,11 +124,13 @@ class RemoteTransaction(OpenTransaction):
         events: Iterable[object],
         keys: Iterable[str | bytes | None] | str | bytes | None = None,
         headers: Iterable[GivenHeaders | None] | None = None,
+        *,
+        position: float | None = None,
     ) -> None:
         check_events(events)
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
-        spare = key_position(self.id)
+        spare = keyless_position(position, self.id)
         rows, positions = as_rows(events, keys, headers, without=spare)
         with self._lock:
             self._send()
@@ -164,10 +166,15 @@ class RemoteTransaction(OpenTransaction):
             self._call(transactions.WriteBatch(self.id, bytes(words), bytes(data), places, flags, b"".join(columns)))
 
     def begin_write_event(
-        self, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
+        self,
+        key: str | bytes | None = None,
+        *,
+        headers: GivenHeaders | None = None,
+        position: float | None = None,
     ) -> EventOutputStream:
         attributes = Attributes.of(key, headers)
-        return self._begin_at(key_position(self.id if key is None else key), attributes)
+        place = keyless_position(position, self.id) if key is None else key_position(key)
+        return self._begin_at(place, attributes)
 
     def _begin_at(self, position: float, attributes: Attributes) -> EventOutputStream:
         self.ping()

@@ -44,6 +44,7 @@ from penstock.model._places import (
     TimeWindow,
     Watermark,
     as_time,
+    as_watermarks,
     check_append_time,
     check_time,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "Watermark",
     "as_list",
     "as_time",
+    "as_watermarks",
     "check_append_time",
     "check_kind",
     "check_many",

@@ -17,6 +17,7 @@ from penstock.errors import BadArgument
 from penstock.model._checks import (
     NAME_SIZE_MAX,
     NUMBER_MAX,
+    as_list,
     check_kind,
     check_name,
     check_stream_name,
@@ -25,7 +26,7 @@ from penstock.model._checks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from penstock.ports import Random
 
@@ -41,6 +42,7 @@ __all__ = [
     "TimeWindow",
     "Watermark",
     "as_time",
+    "as_watermarks",
     "check_append_time",
     "check_time",
 ]
@@ -286,6 +288,19 @@ class Watermark:
     lower: int
     upper: int
     cut: StreamCut
+
+
+def as_watermarks(watermarks: Iterable[Watermark]) -> list[Watermark]:
+    """Require watermarks, each with times in their order; whether their cuts are those of a stream is not looked at."""
+    given = as_list("watermarks", watermarks, "Watermarks")
+    for mark in given:
+        check_kind("watermarks", mark, Watermark)
+        check_time("lower", mark.lower)
+        check_time("upper", mark.upper)
+        check_kind("cut", mark.cut, StreamCut)
+        if mark.upper < mark.lower:
+            raise BadArgument(f"invalid upper {mark.upper}: use a time that is not before lower, {mark.lower}")
+    return given
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final
 
 from penstock.errors import BadArgument, NoSuchStream, ReaderInUse, WriterFenced
 from penstock.events.consumers import user_of_consumer
-from penstock.model import check_name
+from penstock.model import Watermark, check_name
 from penstock.server import _transactions
 from penstock.server._direct_access import end_probe, make_probe
 from penstock.server._owners import check_consumer, check_group, check_new_reader, check_writer_id
@@ -71,6 +71,12 @@ def _create_group(session: Session, name: str, streams: Any, start: Any, end: An
 
 def _cut_at_time(session: Session, name: str, time: int, bound: Any, by: Any) -> Any:  # noqa: ANN401
     return session.store.cut_at_time(name, time, bound=bound, by=by)
+
+
+def _add_watermarks(session: Session, name: str, lower: list[int], upper: list[int], cuts: list[Any]) -> None:
+    if not len(lower) == len(upper) == len(cuts):
+        raise BadArgument("invalid watermarks: give as many times as cuts")
+    session.store.add_watermarks(name, list(map(Watermark, lower, upper, cuts)))
 
 
 def _next_cut(session: Session, name: str, start: Any, end: Any, *limits: Any) -> Any:  # noqa: ANN401
@@ -326,6 +332,7 @@ HANDLERS: Final[dict[type[Operation], Callable[Concatenate[Session, ...], Any]]]
     streams.CreateStream: _create_stream,
     streams.ListStreams: _streams,
     streams.Info: lambda session, *args: session.store.stream(*args),
+    streams.ListSegments: lambda session, *args: session.store.stream_segments(*args),
     streams.Update: lambda session, *args: session.store.update_stream(*args),
     streams.Scale: lambda session, *args: session.store.scale_stream(*args),
     streams.SealStream: lambda session, *args: session.store.seal_stream(*args),
@@ -337,6 +344,7 @@ HANDLERS: Final[dict[type[Operation], Callable[Concatenate[Session, ...], Any]]]
     streams.FindNextCut: _next_cut,
     streams.GetWatermarks: lambda session, *args: session.store.watermarks(*args),
     streams.LastWatermark: lambda session, *args: session.store.watermark(*args),
+    streams.AddWatermarks: _add_watermarks,
     streams.CutAtTime: _cut_at_time,
     streams.GetTimeWindow: lambda session, *args: session.store.time_window(*args),
     streams.RegisterConsumer: _register_consumer,

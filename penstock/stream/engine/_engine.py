@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock import forks
 from penstock.errors import PenstockError
-from penstock.model import StreamCut
+from penstock.model import StreamCut, as_watermarks
 from penstock.ports import SystemClock, SystemRandom, uninterrupted
 from penstock.store import EVENT_SIZE_DEFAULT, Store
 from penstock.stream.catalog import Catalog
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.model import (
         EventPointer,
         NextCut,
+        SegmentInfo,
         SegmentRange,
         StreamConfig,
         StreamInfo,
@@ -151,6 +152,9 @@ class Engine(forks.Handle, Store):
     def stream(self, name: str) -> StreamInfo:
         return self.stream_changes.info(name)
 
+    def stream_segments(self, name: str) -> list[SegmentInfo]:
+        return self.stream_changes.segments(name)
+
     def update_stream(self, name: str, config: StreamConfig) -> StreamInfo:
         return self.stream_changes.update(name, config)
 
@@ -209,6 +213,15 @@ class Engine(forks.Handle, Store):
         with self.catalog.lock:
             log = self.time.log_of(self.catalog.open_stream(name))
             return None if log is None else log.last
+
+    def add_watermarks(self, name: str, watermarks: Sequence[Watermark]) -> None:
+        given = as_watermarks(watermarks)
+        self.segments.open_current(name)
+        with self.catalog.lock:
+            state = self.catalog.open_stream(name)
+            for mark in given:
+                self.cuts.check_places(state, mark.cut)
+            self.time.add(state, given)
 
     def time_window(self, pointer: EventPointer) -> TimeWindow | None:
         self.cuts.segment_at(pointer)

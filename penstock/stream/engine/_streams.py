@@ -6,6 +6,7 @@ Every change holds ``catalog.lock``, which is taken before the locks of segments
 from __future__ import annotations
 
 import logging
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import (
@@ -19,6 +20,7 @@ from penstock.errors import (
 )
 from penstock.model import (
     Fixed,
+    SegmentInfo,
     StreamConfig,
     as_list,
     check_kind,
@@ -129,6 +131,13 @@ class Streams:
             except (BadArgument, KeyError, LogError):
                 if self._cuts.is_unchanged(state, view.head):
                     raise
+
+    def segments(self, name: str) -> list[SegmentInfo]:
+        """Return all segments of a stream from its head to its tail, by id."""
+        with self._catalog.lock:
+            segments = list(self._catalog.open_stream(name).segments.values())
+        found = [SegmentInfo(segment.segment_id, segment.low, segment.high) for segment in segments]
+        return sorted(found, key=attrgetter("segment_id"))
 
     @uninterrupted
     def update(self, name: str, config: StreamConfig) -> StreamInfo:

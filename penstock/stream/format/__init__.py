@@ -73,6 +73,7 @@ from penstock.stream.format._keys import (
     key_bytes,
     key_position,
     key_positions,
+    keyless_position,
     pack_positions,
     unpack_positions,
 )
@@ -208,6 +209,7 @@ __all__ = [
     "key_bytes",
     "key_position",
     "key_positions",
+    "keyless_position",
     "keys_size",
     "pack_chunk",
     "pack_columns",

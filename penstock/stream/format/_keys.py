@@ -27,6 +27,7 @@ __all__ = [
     "key_bytes",
     "key_position",
     "key_positions",
+    "keyless_position",
     "pack_positions",
     "unpack_positions",
 ]
@@ -62,6 +63,14 @@ def check_position(position: object) -> None:
     """Refuse a number that is not a position in the key space."""
     if type(position) is not float or not 0 <= position < 1:
         raise BadArgument(f"invalid key position {shown(position)}: use a number from 0 up to 1")
+
+
+def keyless_position(position: float | None, transaction: str) -> float:
+    """Return where events without a key go: to the given position, or to that of their transaction, all together."""
+    if position is None:
+        return key_position(transaction)
+    check_position(position)
+    return position
 
 
 def pack_positions(positions: npt.NDArray[np.float64]) -> bytes:

@@ -15,7 +15,7 @@ from penstock.log import PlogSizes
 from penstock.model import StreamCut, Watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.log import LogStream, PendingLogAppend
 
@@ -81,6 +81,17 @@ class WatermarkLog:
     def append(self, watermark: Watermark) -> None:
         """Append a watermark durably, unless another process did so meanwhile."""
         self.take(watermark, self.submit(watermark))
+
+    def append_all(self, watermarks: Iterable[Watermark]) -> None:
+        """Append watermarks durably, with one sync for all."""
+        pending: list[tuple[Watermark, PendingLogAppend]] = []
+        tail = self._tail
+        for watermark in watermarks:
+            append = self._log.submit(pack_watermark(watermark), expected=tail)
+            pending.append((watermark, append))
+            tail = append.position
+        for watermark, append in pending:
+            self.take(watermark, append)
 
     def submit(self, watermark: Watermark) -> PendingLogAppend:
         """Append a watermark without waiting; it counts once it was taken."""

@@ -125,6 +125,23 @@ class Watermarks:
         if passed:
             self.marks.forget(state, passed)
 
+    def add(self, state: StreamState, watermarks: Iterable[Watermark]) -> None:
+        """Write watermarks whatever the writers have noted, but those that are not later than the last one.
+
+        The caller holds the catalog's lock, and knows that the cuts are those of the stream.
+        """
+        log = self._open_log(state)
+        last, added = log.last, list[Watermark]()
+        for mark in watermarks:
+            if last is not None and mark.lower <= last.lower:
+                continue
+            if last is not None and compare(state.segments, mark.cut.offsets, last.cut.offsets).behind:
+                raise BadArgument(f"invalid cut {mark.cut} of a watermark: the one before it is at {last.cut}")
+            last = mark if last is None else Watermark(mark.lower, max(mark.upper, last.upper), mark.cut)
+            added.append(last)
+        with self._watching(state.uid):
+            log.append_all(added)
+
     @contextmanager
     def _watching(self, uid: int) -> Iterator[None]:
         """Look at the log again after a failure: the watermark may be there or not."""

@@ -48,13 +48,19 @@ class TransactionById(Transaction):
         events: Iterable[object],
         keys: Iterable[str | bytes | None] | str | bytes | None = None,
         headers: Iterable[GivenHeaders | None] | None = None,
+        *,
+        position: float | None = None,
     ) -> None:
-        self._transaction.write_batch(events, keys, headers)
+        self._transaction.write_batch(events, keys, headers, position=position)
 
     def begin_write_event(
-        self, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
+        self,
+        key: str | bytes | None = None,
+        *,
+        headers: GivenHeaders | None = None,
+        position: float | None = None,
     ) -> EventOutputStream:
-        return self._transaction.begin_write_event(key, headers=headers)
+        return self._transaction.begin_write_event(key, headers=headers, position=position)
 
     def prepare(self) -> None:
         self._transaction.prepare()

@@ -61,14 +61,18 @@ class _NotOpen:
         del event, key, headers
         self._refuse()
 
-    def write_batch(self, events: object, keys: object = None, headers: object = None) -> None:
+    def write_batch(
+        self, events: object, keys: object = None, headers: object = None, *, position: float | None = None
+    ) -> None:
         """Refuse: no event can be added."""
-        del events, keys, headers
+        del events, keys, headers, position
         self._refuse()
 
-    def begin_write_event(self, key: str | bytes | None = None, *, headers: object = None) -> NoReturn:
+    def begin_write_event(
+        self, key: str | bytes | None = None, *, headers: object = None, position: float | None = None
+    ) -> NoReturn:
         """Refuse: no event can be added."""
-        del key, headers
+        del key, headers, position
         self._refuse()
 
 

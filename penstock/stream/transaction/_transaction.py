@@ -19,7 +19,7 @@ from penstock import forks
 from penstock.errors import BadArgument, PenstockError, TransactionEnded, TransactionPrepared
 from penstock.model import EventPointer
 from penstock.ports import uninterrupted
-from penstock.stream.format import EXTENT, Attributes, StreamBlockHeader, key_position
+from penstock.stream.format import EXTENT, Attributes, StreamBlockHeader, key_position, keyless_position
 from penstock.stream.transaction._buffer import TransactionBuffer
 from penstock.stream.transaction._prepared import check_timestamp
 from penstock.stream.transaction._transaction_logs import TransactionLogs
@@ -120,7 +120,7 @@ class LocalTransaction:
         attributes = Attributes.of(key, headers)
         with self._lock:
             self.ping()
-            self._add_small(data, attributes, self._position_of(attributes.key), None)
+            self._add_small(data, attributes, self._position_of(attributes.key, None), None)
 
     def _add_small(
         self, data: bytes, attributes: Attributes, position: float, output: EventOutputStream | None
@@ -134,6 +134,8 @@ class LocalTransaction:
         events: Iterable[object],
         keys: Iterable[str | bytes | None] | str | bytes | None = None,
         headers: Iterable[GivenHeaders | None] | None = None,
+        *,
+        position: float | None = None,
     ) -> None:
         """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none.
 
@@ -143,7 +145,7 @@ class LocalTransaction:
         check_events(events)
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
-        spare = self._position_of(None)
+        spare = keyless_position(position, self.id)
         rows, positions = as_rows(events, keys, headers, without=spare)
         self.add_rows(rows, np.full(len(rows), spare) if positions is None else positions)
 
@@ -174,9 +176,9 @@ class LocalTransaction:
         if self._buffer.size > _COPY_SIZE_MAX or self._buffer.memory > _MEMORY_MAX:
             self._spill()
 
-    def _position_of(self, key: str | bytes | None) -> float:
-        """Return the position of a key; events without a key share the one of the transaction's id."""
-        return key_position(self.id if key is None else key)
+    def _position_of(self, key: str | bytes | None, position: float | None) -> float:
+        """Return the position of a key, or of an event without one."""
+        return keyless_position(position, self.id) if key is None else key_position(key)
 
     def _spill(self) -> None:
         """Write the buffer into the transaction's logs; a failure aborts, because the logs' content is unknown then."""
@@ -193,11 +195,15 @@ class LocalTransaction:
             raise
 
     def begin_write_event(
-        self, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
+        self,
+        key: str | bytes | None = None,
+        *,
+        headers: GivenHeaders | None = None,
+        position: float | None = None,
     ) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
         attributes = Attributes.of(key, headers)
-        return self.begin_at(self._position_of(attributes.key), attributes)
+        return self.begin_at(self._position_of(attributes.key, position), attributes)
 
     def begin_at(self, position: float, attributes: Attributes) -> EventOutputStream:
         """Begin an event at a position in the key space."""

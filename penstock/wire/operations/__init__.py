@@ -6,13 +6,14 @@ name, and its body has the arguments in the order of the fields.
 """
 
 from penstock.wire.operations import groups, readers, repositories, sessions, streams, transactions, writers
-from penstock.wire.operations._arguments import FIND_MAX
+from penstock.wire.operations._arguments import FIND_MAX, WATERMARKS_MAX
 from penstock.wire.operations._operation import OPERATIONS, SHORT_SIZE, About, Operation, Permission, check_form, parse
 
 __all__ = [
     "FIND_MAX",
     "OPERATIONS",
     "SHORT_SIZE",
+    "WATERMARKS_MAX",
     "About",
     "Operation",
     "Permission",

@@ -26,11 +26,13 @@ from penstock.wire._access_probe import CHALLENGE_SIZE
 
 __all__ = [
     "FIND_MAX",
+    "WATERMARKS_MAX",
     "Blocks",
     "Bytes",
     "Challenge",
     "Columns",
     "Cut",
+    "Cuts",
     "Digest",
     "GroupName",
     "GroupPlace",
@@ -55,6 +57,7 @@ __all__ = [
     "StreamName",
     "Time",
     "Timeout",
+    "Times",
     "as_group_place",
     "wire_form",
 ]
@@ -64,6 +67,8 @@ _MODEL: Final = (Checkpoint, Config, EventPointer, Position, StreamCut)
 _LIST_MAX: Final = 100_000  # as many as a server has segments by default; reading a list takes a tenth of a second
 FIND_MAX: Final = 1_000
 """Blocks that are looked for in one call."""
+WATERMARKS_MAX: Final = 1_000
+"""Watermarks that are added in one call."""
 _TRANSACTIONS_MAX: Final = 10_000  # a store has never more that are prepared
 
 Name = Annotated[str, Meta(max_length=NAME_SIZE_MAX, description=f"a text of at most {NAME_SIZE_MAX} characters")]
@@ -105,6 +110,13 @@ Headers = Annotated[list[tuple[str, bytes]], Meta(description="pairs of a text a
 Ids = Annotated[
     list[Name],
     Meta(max_length=_TRANSACTIONS_MAX, description=f"a list of at most {_TRANSACTIONS_MAX:,} ids, texts"),
+]
+Times = Annotated[
+    list[Time],
+    Meta(max_length=WATERMARKS_MAX, description=f"a list of at most {WATERMARKS_MAX:,} times, whole milliseconds"),
+]
+Cuts = Annotated[
+    list[StreamCut], Meta(max_length=WATERMARKS_MAX, description=f"a list of at most {WATERMARKS_MAX:,} StreamCuts")
 ]
 Settings = Annotated[Config, Meta(description="a StreamConfig")]
 Cut = Annotated[StreamCut, Meta(description="a StreamCut")]

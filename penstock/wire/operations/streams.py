@@ -5,6 +5,7 @@ from typing import Literal
 from penstock.wire.operations._arguments import (
     Challenge,
     Cut,
+    Cuts,
     KeyRanges,
     Limit,
     Name,
@@ -17,6 +18,7 @@ from penstock.wire.operations._arguments import (
     Settings,
     StreamName,
     Time,
+    Times,
 )
 from penstock.wire.operations._operation import Operation, declare
 
@@ -49,6 +51,11 @@ class ListStreams(Operation):
 @declare("stream", "read", repeats=True)
 class Info(_OfStream):
     """Describe a stream."""
+
+
+@declare("stream_segments", "read", repeats=True)
+class ListSegments(_OfStream):
+    """List the segments of a stream, from its head to its tail."""
 
 
 @declare("update_stream", "admin", repeats=True)
@@ -133,6 +140,15 @@ class GetWatermarks(_OfStream):
 @declare("watermark", "read", repeats=True)
 class LastWatermark(_OfStream):
     """Return the last watermark."""
+
+
+@declare("add_watermarks", "admin", repeats=True)
+class AddWatermarks(_OfStream):
+    """Write watermarks behind the last one."""
+
+    lower: Times
+    upper: Times
+    cuts: Cuts
 
 
 @declare("cut_at_time", "read", repeats=True)
