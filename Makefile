@@ -66,6 +66,7 @@ bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, R
 	@$(BIN)/python -m bench.large_events
 	@$(BIN)/python -m bench.watermarks
 	@$(BIN)/python -m bench.growth
+	@$(BIN)/python -m bench.copy
 	@$(BIN)/python -m bench.server
 	@$(BIN)/python -m bench.failover
 	@$(BIN)/python -m bench.crowd

@@ -35,7 +35,18 @@ if TYPE_CHECKING:
 __all__ = ["command_module", "command_names", "main"]
 
 _SECTIONS: Final = {
-    "Streams and their events": ("stream", "write", "tail", "read", "cat", "watermarks", "group", "event", "maintain"),
+    "Streams and their events": (
+        "stream",
+        "write",
+        "tail",
+        "read",
+        "cat",
+        "watermarks",
+        "group",
+        "event",
+        "copy",
+        "maintain",
+    ),
     "Repositories": ("repo",),
     "Jobs on Spark": ("archive", "aggregate", "windows"),
     "The server": ("serve", "dev", "user", "cluster"),

@@ -6,7 +6,7 @@ import json
 import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JsonOption",
+    "copy_progress",
     "count_of",
     "duration",
     "fail",
@@ -122,6 +123,31 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], object]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda part: bar.advance(task, part)
+
+
+@contextmanager
+def copy_progress() -> Iterator[Callable[[str, str, int, int], object]]:
+    """Show a progress bar on a terminal; the block calls the function with a stream, what is done, and both sizes."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(stream: str, act: str, done: int, total: int) -> None:
+            title = f"{act} {stream}"
+            if title not in tasks:
+                for task in tasks.values():
+                    bar.remove_task(task)
+                tasks.clear()
+                tasks[title] = bar.add_task(title)
+            bar.update(tasks[title], completed=done, total=total)
+
+        yield show
 
 
 @contextmanager

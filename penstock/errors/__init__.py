@@ -53,6 +53,7 @@
     │   │   RefsDiverged, BundleUnreadable
     └── StreamError                a stream, a writer, a reader or a group refused the call; nothing was changed
         ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
+        ├── CopyFailed, CopyDiffers
         ├── NoSuchEvent, EventTooLarge, NotDecodable, EventMalformed
         ├── WriterFenced, WriterForgotten, WriterFailed
         ├── EventClosed (ValueError), EventAborted
@@ -145,6 +146,8 @@ from penstock.errors._store import (
 from penstock.errors._stream import (
     CheckpointFailed,
     CommitUnfinished,
+    CopyDiffers,
+    CopyFailed,
     DataTruncated,
     EventAborted,
     EventClosed,
@@ -187,6 +190,8 @@ __all__ = [
     "ClusterExists",
     "CommitUnfinished",
     "ContentConflict",
+    "CopyDiffers",
+    "CopyFailed",
     "CorruptData",
     "CpoCorrupt",
     "CpoError",

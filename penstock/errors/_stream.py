@@ -7,6 +7,8 @@ from penstock.errors._base import PenstockError
 __all__ = [
     "CheckpointFailed",
     "CommitUnfinished",
+    "CopyDiffers",
+    "CopyFailed",
     "DataTruncated",
     "EventAborted",
     "EventClosed",
@@ -86,6 +88,25 @@ class DataTruncated(StreamError):
     def __init__(self, place: object, *, head: object) -> None:
         super().__init__(f"{place} has been truncated away: the stream begins at {head} now")
         self.place, self.head = place, head
+
+
+class CopyFailed(StreamError):
+    """A stream cannot be copied, or not any further; what was copied stays."""
+
+    def __init__(self, stream: str, *, reason: str) -> None:
+        super().__init__(f"cannot copy stream {stream!r}: {reason}")
+        self.stream, self.reason = stream, reason
+
+
+class CopyDiffers(StreamError):
+    """A copy does not have the events of its source."""
+
+    def __init__(self, stream: str, *, place: object, expected: str, actual: str) -> None:
+        super().__init__(
+            f"the copy of stream {stream!r} differs from its source: {place} has {actual} in place of {expected}; "
+            "delete the copy and its copy log, and copy the stream again"
+        )
+        self.stream, self.place, self.expected, self.actual = stream, place, expected, actual
 
 
 class NoSuchEvent(StreamError):

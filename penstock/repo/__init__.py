@@ -20,7 +20,7 @@ from penstock.repo._records import (
     RecordStream,
 )
 from penstock.repo._refs import REFS, TAGS, Ref
-from penstock.repo._repository import InsertResult, Repository, RepositoryPart
+from penstock.repo._repository import REPOSITORY_TAG, InsertResult, Repository, RepositoryPart
 from penstock.repo._revision import Person, RevisionText
 from penstock.repo._search import AncestryOf, Between, Everything, Revisions, Search, requested_search
 from penstock.repo._serialised import blocks_of
@@ -29,6 +29,7 @@ from penstock.repo._stream import RepositoryStream, StreamCheck
 __all__ = [
     "INVENTORIES",
     "REFS",
+    "REPOSITORY_TAG",
     "REVISIONS",
     "SIGNATURES",
     "TAGS",
