@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import time
@@ -25,6 +26,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
+from penstock.cpo import _root
 from penstock.cpo._sql import TABLE
 from penstock.errors import BadArgument, CpoCorrupt, CpoUnavailable, DiskFull, FormatUnknown, PenstockError
 
@@ -52,6 +54,7 @@ VERSION_MIN: Final = 13
 _PAUSE_S: Final = 0.02
 _PAUSE_MAX_S: Final = 0.5
 _jitter: Final = random.Random()
+_logger: Final = logging.getLogger("penstock.cpo")
 
 _LOCK: Final = 0x50454E53544F434B  # "PENSTOCK": all oracles of one database share it
 _COLUMNS: Final = {"key": "character varying", "version": "bigint", "value": "bytea", "check": "bigint"}
@@ -94,9 +97,9 @@ class _Begun(NamedTuple):
 class _CommitUnanswered(Exception):
     """No answer came to COMMIT."""
 
-    def __init__(self, transaction_id: str, result: object) -> None:
+    def __init__(self, transaction_id: str, result: object, cause: Exception) -> None:
         super().__init__(transaction_id)
-        self.transaction_id, self.result = transaction_id, result
+        self.transaction_id, self.result, self.cause = transaction_id, result, cause
 
 
 class PostgresqlDatabase:
@@ -122,12 +125,16 @@ class PostgresqlDatabase:
         A server that was never reached is not waited for: more often than it is away, its address is wrong.
         """
         until = time.monotonic() + (CALL_S if self._was_reached else 0.0)
-        while True:
+
+        def attempt() -> _T:
             try:
-                return self._repeat(lambda: self._attempt(step, write=write), until)
+                return self._attempt(step, write=write)
             except _CommitUnanswered as error:
-                if self._is_committed(error, until):
+                if self._is_committed(error.transaction_id, until):
                     return cast("_T", error.result)
+                raise error.cause from None  # rolled back, so there may be another attempt
+
+        return self._repeat(attempt, until)
 
     def _repeat(self, attempt: Callable[[], _T], until: float, *, outcome_unknown: bool = False) -> _T:
         """Make attempts until one succeeds, fails for good, or time is up."""
@@ -138,6 +145,8 @@ class PostgresqlDatabase:
             except (DBAPIError, psycopg.Error) as error:
                 if not _may_pass(error) or time.monotonic() >= until:
                     raise self._explain(error, outcome_unknown=outcome_unknown) from error
+                if pause_s == _PAUSE_S:  # the first one of this call
+                    _logger.warning("the control plane oracle at %s: %s; trying again", self.url, _reason(error))
             else:
                 self._was_reached = True
                 return result
@@ -151,21 +160,21 @@ class PostgresqlDatabase:
                 connection.commit()
             except (DBAPIError, psycopg.Error) as error:
                 if write and _state(error).startswith(_UNANSWERED):
-                    raise _CommitUnanswered(transaction_id, result) from error
+                    raise _CommitUnanswered(transaction_id, result, error) from error
                 raise
             return result
 
-    def _is_committed(self, unanswered: _CommitUnanswered, until: float) -> bool:
+    def _is_committed(self, transaction_id: str, until: float) -> bool:
         """Find out what became of a transaction. It had the lock, so it is over when another one has it."""
 
         def attempt() -> str | None:
             with self._transaction(write=True) as (connection, _, _):
                 query = text("SELECT pg_xact_status(CAST(:id AS xid8))")
-                return cast("str | None", connection.execute(query, {"id": unanswered.transaction_id}).scalar_one())
+                return cast("str | None", connection.execute(query, {"id": transaction_id}).scalar_one())
 
         status = self._repeat(attempt, until, outcome_unknown=True)
         if status not in ("committed", "aborted"):
-            reason = f"the server does not know transaction {unanswered.transaction_id}"
+            reason = f"the server does not know transaction {transaction_id}"
             raise CpoUnavailable(self.url, reason=reason, outcome_unknown=True)
         return status == "committed"
 
@@ -188,7 +197,7 @@ class PostgresqlDatabase:
             pass  # on to the last statement
         [(now, is_standby, transaction_id)] = cursor
         if is_standby:  # a proxy may lead to one, whatever the connection was at first
-            raise CpoUnavailable(self.url, reason="the server is a standby: its answers may be out of date")
+            raise psycopg.OperationalError("the server is a standby: its answers may be out of date")
         return _Begun(connection, now, transaction_id)
 
     def check(self, connection: Connection) -> None:
@@ -206,7 +215,7 @@ class PostgresqlDatabase:
         columns = {str(name): str(kind) for name, kind in connection.execute(query)}
         if columns and columns != _COLUMNS:
             actual = f"another table {TABLE} with the columns {', '.join(columns)}"
-            raise FormatUnknown(self.url, actual=actual, known="cpo format 1")
+            raise FormatUnknown(self.url, actual=actual, known=f"cpo format {_root.FORMAT}")
 
     def is_new(self, connection: Connection) -> bool:
         """Return whether there is no table. A table that was dropped looks like one that never was."""
@@ -217,8 +226,7 @@ class PostgresqlDatabase:
         self.engine.dispose()
 
     def _explain(self, error: Exception, *, outcome_unknown: bool) -> PenstockError:
-        cause, state = _cause(error), _state(error)
-        reason = " ".join(str(cause).split())
+        reason, state = _reason(error), _state(error)
         if state == _DISK_FULL and not outcome_unknown:
             return DiskFull(self.path)
         if state in _DAMAGED:
@@ -252,6 +260,11 @@ def _driver(connection: Connection) -> _ImpatientConnection:
 
 def _cause(error: Exception) -> BaseException:
     return error if not isinstance(error, DBAPIError) or error.orig is None else error.orig
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of the server or of libpq, in one line; neither of them repeats a password."""
+    return " ".join(str(_cause(error)).split())
 
 
 def _state(error: Exception) -> str:

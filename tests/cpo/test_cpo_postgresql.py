@@ -57,10 +57,13 @@ def test_the_clock_of_a_client_neither_keeps_nor_loses_a_lease(
         assert right.lease("x") == taken
 
 
-def test_a_proxy_that_leads_to_a_standby_meanwhile_is_noticed(timed_postgresql: str, admin: psycopg.Connection) -> None:
+def test_a_proxy_that_leads_to_a_standby_meanwhile_is_noticed(
+    timed_postgresql: str, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It may change the server behind an open connection, and what a standby answers may be out of date."""
     with open_cpo(timed_postgresql) as cpo:
         admin.execute("CREATE FUNCTION manual.pg_is_in_recovery() RETURNS bool LANGUAGE sql AS 'SELECT true'")
+        monkeypatch.setattr(_postgresql, "CALL_S", 0.05)
         with pytest.raises(CpoUnavailable, match="standby"):
             cpo.get("a")
 

@@ -88,6 +88,19 @@ def test_a_lost_message_before_the_commit_is_sent_again(cpo: Cpo, relay: Relay) 
         cpo.delete("a", expected=version + 1)
 
 
+def test_commits_that_never_arrive_are_not_sent_for_ever(
+    cpo: Cpo, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is found to be rolled back, which is certain, and no reason to go on without end."""
+    monkeypatch.setattr(_postgresql, "CALL_S", 0.2)
+    relay.lose(COMMIT, arrives=False, times=1000)
+    with pytest.raises(CpoUnavailable) as raised:
+        cpo.cas("a", b"one", expected=0)
+    assert not raised.value.outcome_unknown
+    relay.on_message = lambda *_: True
+    assert cpo.get("a") is None
+
+
 def test_a_commit_of_which_nothing_can_be_found_out_is_an_error_that_says_so(
     cpo: Cpo, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,12 +122,13 @@ def test_a_commit_of_which_nothing_can_be_found_out_is_an_error_that_says_so(
     assert cpo.get("a") == Versioned(b"one", 1)
 
 
-def test_reads_are_repeated(cpo: Cpo, relay: Relay) -> None:
-    """A read changes nothing, so a lost connection is no reason to fail."""
+def test_reads_are_repeated(cpo: Cpo, relay: Relay, caplog: pytest.LogCaptureFixture) -> None:
+    """A read changes nothing, so a lost connection is no reason to fail; a line in the log says why it took long."""
     cpo.cas("a", b"one", expected=0)
     for message in (b"READ ONLY", b"SELECT penstock_cpo", COMMIT):
         relay.lose(message, arrives=True, times=2)
         assert cpo.get("a") == Versioned(b"one", 1)
+    assert caplog.text.count("trying again") == 3, "once for each call"
 
 
 def test_conflicts_of_transactions_are_repeated(cpo: Cpo, admin: psycopg.Connection) -> None:
