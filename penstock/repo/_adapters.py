@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from penstock.errors import BadArgument, BadRecord, MissingBasis, NoSuchKey, UnavailableRepresentation
 from penstock.model import shown
+from penstock.repo._block import size_in_block
+from penstock.repo._held import HeldDeltas
 from penstock.repo._records import ABSENT, FULLTEXT, Record
 from penstock.repo.kinds import KINDS, annotate, decode, encode
 
@@ -117,7 +119,7 @@ class _Adapter:
         self._kind, self._texts, self._origins = kind, texts, origins
         self._basis_text, self._basis_annotations = get_text, get_annotations
         self._is_annotated = "annotated" in kind
-        self._held: dict[Key, list[tuple[Key, Factory]]] = {}
+        self._held: HeldDeltas[tuple[Key, Factory]] = HeldDeltas()
         self._released: list[tuple[Key, Factory]] = []
 
     def adapted(self, record: Record) -> Iterator[Factory]:
@@ -138,8 +140,7 @@ class _Adapter:
 
     def check_end(self) -> None:
         """Require that no item is held any more."""
-        for basis, items in self._held.items():
-            prefix, factory = items[0]
+        for basis, (prefix, factory) in self._held:
             raise MissingBasis(prefix + factory.key, basis)
 
     def _adapt(self, prefix: Key, factory: Factory) -> Factory | None:
@@ -150,10 +151,11 @@ class _Adapter:
         try:
             text = self._text_of(factory, key, parents)
         except MissingBasis as error:
-            self._held.setdefault(error.basis, []).append((prefix, factory))
+            size = size_in_block(key, parents, factory.get_bytes_as(factory.storage_kind))
+            self._held.hold(error.basis, (prefix, factory), key=key, size=size)
             return None
         self._texts.add(key, text)
-        self._released += self._held.pop(key, ())
+        self._released += self._held.release(key)
         kind, bases = self._kind, {} if self._kind in _WITHOUT_PARENTS else self._known(parents)
         if kind in _TEXT_OF_DELTA and not (parents and parents[0] in bases):
             kind = _TEXT_OF_DELTA[kind]

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = [
+    "ALONE_SIZE",
     "BLOCK_HEAD_SIZE",
     "BLOCK_MAGIC",
     "DEPTH_MAX",
     "BlockDamaged",
     "Item",
     "ItemBlock",
+    "block_size",
     "encode_block",
+    "size_in_block",
     "table_size",
 ]
 
@@ -42,6 +45,7 @@ assert BLOCK_HEAD_SIZE == 36, "stored since format 1: a new size needs a new mag
 DEPTH_MAX: Final = 16  # of blocks that build on each other
 TABLE_SIZE_MAX: Final = 16 << 20  # in memory it takes some twenty times as much
 _ITEM_SIZE, _ELEMENT_SIZE = 40, 6  # what an item, and an element of a key, take in a table beside their bytes, at most
+ALONE_SIZE: Final = 1 << 20  # a larger item gets a block of its own
 _AT_ONCE: Final = 64 << 20  # a larger body is decompressed bit by bit, so that a lie about its size allocates nothing
 _LEVEL: Final = 9
 
@@ -63,8 +67,7 @@ class Item(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """About how many bytes it takes in a block, before they are compressed."""
-        names = (_ELEMENT_SIZE + len(element) for key in (self.key, *self.parents) for element in key)
-        return len(self.data) + _ITEM_SIZE + sum(names)
+        return size_in_block(self.key, self.parents, self.data)
 
 
 class _ItemTable(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -135,6 +138,11 @@ class ItemBlock:
     def depth(self) -> int:
         """How many blocks have to be decoded before it."""
         return self._table.depth
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has one item only, a large one, and needs no other block."""
+        return len(self.keys) == 1 and not self.basis and self._raw_size > ALONE_SIZE
 
     @property
     def is_whole(self) -> bool:
@@ -211,6 +219,11 @@ def encode_block(
     return b"".join([head, struct.pack(">II", check, google_crc32c.value(body)), table_bytes, body])
 
 
+def size_in_block(key: Key, parents: Sequence[Key], data: bytes) -> int:
+    """Return about how many bytes an item takes in a block, or in memory."""
+    return len(data) + _ITEM_SIZE + sum(_ELEMENT_SIZE + len(element) for name in (key, *parents) for element in name)
+
+
 def table_size(data: bytes | memoryview) -> int:
     """Return how many bytes of a block, of which at least the head is given, its head and its table take."""
     if len(data) < BLOCK_HEAD_SIZE or bytes(data[:4]) != BLOCK_MAGIC:
@@ -219,6 +232,14 @@ def table_size(data: bytes | memoryview) -> int:
     if size > 2 * TABLE_SIZE_MAX:  # what cannot be compressed takes a little more
         raise BlockDamaged(f"it promises a table of {size:,} bytes, more than a block has")
     return BLOCK_HEAD_SIZE + size
+
+
+def block_size(data: bytes) -> int:
+    """Return how many bytes a block has, of which at least the head is given."""
+    size = table_size(data) + int(_HEAD.unpack_from(data)[3])
+    if size > 2 * TEXT_SIZE_MAX:
+        raise BlockDamaged(f"it promises {size:,} bytes, more than a block has")
+    return size
 
 
 def _parameters(size: int, level: int) -> zstandard.ZstdCompressionParameters:

@@ -56,6 +56,7 @@ _TAIL: Final = struct.Struct(">II8s")
 assert _TAIL.size == 16, "stored since format 1"
 _END_SIZE: Final = 64 << 10  # read at first: the whole end of a small bundle
 _FOOTER_SIZE_MAX: Final = 64 << 20
+_PIECE_SIZE: Final = 1 << 20
 
 
 class _Footer(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -87,6 +88,12 @@ class FileBlocks:
         del table_only
         end = self._borders[bisect_right(self._borders, address)]
         return self._file.read(address, end)
+
+    def pieces(self, address: int) -> Iterator[bytes]:
+        """Return a block piece by piece."""
+        end = self._borders[bisect_right(self._borders, address)]
+        for start in range(address, end, _PIECE_SIZE):
+            yield self._file.read(start, min(start + _PIECE_SIZE, end))
 
     def damaged(self, address: int, reason: str) -> BundleCorrupt:
         """Return the error that says which block is damaged."""

@@ -39,6 +39,9 @@ class BlockSource(Protocol):
     def read_block(self, address: int, *, table_only: bool) -> bytes:
         """Return the block at an address; with ``table_only``, its head and table suffice."""
 
+    def pieces(self, address: int) -> Iterator[bytes]:
+        """Return a block piece by piece, its head in the first one."""
+
     def damaged(self, address: int, reason: str) -> CorruptData:
         """Return the error that says which block is damaged."""
 
@@ -65,7 +68,7 @@ class Items:
             if self._below is None:
                 raise NoSuchKey(key)
             return self._below.text(key)
-        if self._block(place[0], table_only=False).kind(place[1]) == FULLTEXT:
+        if self._block(place[0], table_only=True).kind(place[1]) == FULLTEXT:
             return bytes(self._data(place))
         return self._text(key)
 
@@ -139,6 +142,7 @@ class Items:
             compressor_data=None if whole else block.compressor_data(number),
             read=(lambda: self._text(key)) if whole and kind != FULLTEXT else (lambda: bytes(self._data(place))),
             read_text=lambda: self._text(key),
+            read_pieces=(lambda: self._source.pieces(address)) if block.is_alone and kind == FULLTEXT else None,
         )
 
     def stored(self, key: Key) -> tuple[str, bytes]:
@@ -205,7 +209,7 @@ class Items:
         """Decode an item whose bases are in ``texts`` or in memory; they leave ``texts`` when they were used."""
         place = self._find(key)
         assert place is not None
-        block = self._block(place[0], table_only=False)
+        block = self._block(place[0], table_only=True)
         kind, data = block.kind(place[1]), self._data(place)
         if kind == FULLTEXT:
             return bytes(data)
@@ -282,7 +286,7 @@ class Items:
             self._blocks[address] = block
             self._blocks.move_to_end(address)
             size = sum(cached.memory_size for cached in self._blocks.values())
-            while (size > _BLOCKS_SIZE_MAX or len(self._blocks) > _BLOCKS_MAX) and len(self._blocks) > 1:
+            while size > _BLOCKS_SIZE_MAX or len(self._blocks) > _BLOCKS_MAX:
                 _, dropped = self._blocks.popitem(last=False)
                 size -= dropped.memory_size
 

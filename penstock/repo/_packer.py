@@ -12,19 +12,21 @@ Nothing leaves the scratch file before the stream has ended, so an invalid item 
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import msgspec
 
 from penstock.errors import BadRecord, BundleCorrupt, ContentConflict, MissingBasis, NoSuchKey, RepositoryError
 from penstock.model import shown
-from penstock.repo._block import DEPTH_MAX, Item, encode_block
+from penstock.repo._block import ALONE_SIZE, DEPTH_MAX, Item, encode_block, size_in_block
 from penstock.repo._buffer import ItemBuffer
 from penstock.repo._graph import check_acyclic, is_own_ancestor
+from penstock.repo._held import HeldDeltas
 from penstock.repo._index import Index
 from penstock.repo._inventory import check_paths
 from penstock.repo._items import CHAIN_MAX, Items
-from penstock.repo._keys import INVENTORIES, TEXT_SIZE_MAX, Key, check_key, check_parents, key_name
+from penstock.repo._keys import INVENTORIES, TEXT_SIZE_MAX, Key, check_key, check_parents
 from penstock.repo._records import ABSENT, FULLTEXT, KNIT_DELTA
 from penstock.repo._refs import REFS, decode_refs
 from penstock.repo.kinds import decode, encode
@@ -42,11 +44,10 @@ _BUFFER_SIZE: Final = 1 << 30  # what is sorted at a time, so that versions of a
 _BUFFER_ITEMS: Final = 200_000  # each takes about half a kilobyte of memory
 _BLOCK_SIZE: Final = 4 << 20
 _BLOCK_ITEMS: Final = 2_000  # its table is read as a whole
-_ALONE_SIZE: Final = 1 << 20  # a larger item gets a block of its own
-_HELD_SIZE_MAX: Final = 256 << 20
 _RECENT_SIZE_MAX: Final = 32 << 20
 _BASIS_SIZE_MAX: Final = 1 << 20  # what a small block may be compressed against
 _UNKNOWN_SHA1: Final = bytes(20)
+_SHA1: Final = re.compile("[0-9a-f]{40}")
 
 
 class _Held(msgspec.Struct):
@@ -85,6 +86,10 @@ class ScratchFile:
         self._file.seek(address)
         return self._file.read(self._sizes[address])
 
+    def pieces(self, address: int) -> Iterator[bytes]:
+        """Return a block in one piece."""
+        yield self.read_block(address, table_only=False)
+
     def damaged(self, address: int, reason: str) -> BundleCorrupt:
         """Return the error that says which block is damaged."""
         return BundleCorrupt("the scratch file", offset=address, reason=reason)
@@ -109,8 +114,7 @@ class Packer:
         self._here = Items(self.scratch, self.index)
         self._below = below
         self._buffer = ItemBuffer()
-        self._held: dict[Key, list[_Held]] = {}
-        self._held_size = 0
+        self._held = HeldDeltas[_Held]()
         self._chains: dict[Key, int] = {}
         self._recent: dict[Key, bytes] = {}  # full texts of the last deltas, on which the next ones build
         self._recent_size = 0
@@ -152,16 +156,15 @@ class Packer:
     @property
     def missing(self) -> list[Key]:
         """The texts that held deltas wait for, and that are not among them."""
-        held = {delta.key for deltas in self._held.values() for delta in deltas}
-        return sorted(basis for basis in self._held if basis not in held)
+        held = {delta.key for _, delta in self._held}
+        return sorted({basis for basis, _ in self._held} - held)
 
     def finish(self, *, keep_held: bool = False) -> None:
         """Pack what is left; with ``keep_held`` also deltas without their basis, as they are."""
         if keep_held:
-            for deltas in self._held.values():
-                for delta in deltas:
-                    sha1 = bytes.fromhex(delta.sha1) if delta.sha1 else _UNKNOWN_SHA1
-                    self._store(Item(delta.key, delta.parents, sha1, delta.kind, delta.data, delta.compressor_data))
+            for _, delta in self._held:
+                sha1 = bytes.fromhex(delta.sha1) if delta.sha1 else _UNKNOWN_SHA1
+                self._store(Item(delta.key, delta.parents, sha1, delta.kind, delta.data, delta.compressor_data))
         self.check_graph()
         self._flush()
 
@@ -207,18 +210,12 @@ class Packer:
             if item.kind != FULLTEXT:
                 self._remember(item.key, text)
             self._store(item)
-        waited = self._held.pop(given.key, [])
-        self._held_size -= sum(len(delta.data) for delta in waited)
-        return waited
+        return self._held.release(given.key)
 
     def _hold(self, basis: Key, delta: _Held) -> None:
-        self._held.setdefault(basis, []).append(delta)
-        self._held_size += len(delta.data)
-        if self._held_size > _HELD_SIZE_MAX:
-            raise RepositoryError(
-                f"the stream has more than {_HELD_SIZE_MAX >> 20} MiB of deltas before their bases, the last one "
-                f"{key_name(delta.key)}: ask for a topological stream"
-            )
+        if delta.sha1 is not None and not _SHA1.fullmatch(delta.sha1):
+            raise BadRecord(delta.key, f"its sha1 is {shown(delta.sha1)}, and not 40 hexadecimal digits")
+        self._held.hold(basis, delta, key=delta.key, size=size_in_block(delta.key, delta.parents, delta.data))
 
     def _is_known(self, key: Key, parents: tuple[Key, ...], sha1: str) -> bool:
         """Whether an item is stored already; an error if it is another one."""
@@ -366,7 +363,7 @@ def _cut(items: Iterable[Waiting]) -> Iterator[list[Waiting]]:
     together: list[Waiting] = []
     size = 0
     for waiting in items:
-        is_large = waiting.size > _ALONE_SIZE
+        is_large = waiting.size > ALONE_SIZE
         is_other = bool(together) and waiting.item.key[0] != together[0].item.key[0]
         is_full = size + waiting.size > _BLOCK_SIZE or len(together) == _BLOCK_ITEMS
         if together and (is_large or is_other or is_full):

@@ -85,9 +85,12 @@ class ContentFactory:
 
 
 class StoredFactory:
-    """An item that is stored where other items are: it can also be had as a full text."""
+    """An item that is stored where other items are: it can also be had as a full text.
 
-    __slots__ = ("_read", "_whole", "compressor_data", "key", "parents", "sha1", "storage_kind")
+    A large one has a block of its own, which ``read_pieces`` returns piece by piece; it is None for others.
+    """
+
+    __slots__ = ("_read", "_whole", "compressor_data", "key", "parents", "read_pieces", "sha1", "storage_kind")
 
     def __init__(
         self,
@@ -99,10 +102,11 @@ class StoredFactory:
         compressor_data: dict[str, Any] | None,
         read: Callable[[], bytes],
         read_text: Callable[[], bytes],
+        read_pieces: Callable[[], Iterator[bytes]] | None,
     ) -> None:
         self.key, self.parents = key, parents
         self.storage_kind, self.sha1, self.compressor_data = storage_kind, sha1, compressor_data
-        self._read, self._whole = read, read_text
+        self._read, self._whole, self.read_pieces = read, read_text, read_pieces
 
     def get_bytes_as(self, storage_kind: str) -> bytes:
         """Return the bytes as they are stored, or the full text."""

@@ -30,12 +30,11 @@ from penstock.errors import (
     NoSuchTransaction,
     NotARepository,
     NotPermitted,
-    RepositoryCorrupt,
     RepositoryError,
     TransactionEnded,
 )
 from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind, check_method, check_whole
-from penstock.repo._block import BLOCK_MAGIC, BlockDamaged, ItemBlock, table_size
+from penstock.repo._block import BLOCK_MAGIC, BlockDamaged, ItemBlock
 from penstock.repo._contents import RepositoryContents
 from penstock.repo._events import (
     INDEX_MAGIC,
@@ -57,6 +56,7 @@ from penstock.repo._refs import REFS, Ref, encode_refs, last_refs_key, next_refs
 from penstock.repo._search import Everything, search_request
 from penstock.repo._serialised import records_of
 from penstock.repo._stream import RepositoryStream, StreamCheck, check_stream_arguments, stream_of
+from penstock.repo._stream_blocks import EVENT_SIZE, SEGMENT, StreamBlocks, write_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from penstock.repo._records import Factory, RecordStream
     from penstock.repo._search import Search
     from penstock.repo._stream import Ordering
-    from penstock.store import Store, Transaction
+    from penstock.store import Store
 
 _T = TypeVar("_T")
 
@@ -75,10 +75,8 @@ __all__ = ["REPOSITORY_TAG", "InsertResult", "Repository", "RepositoryPart"]
 
 REPOSITORY_TAG: Final = "penstock-repository"
 _CONSUMER: Final = "penstock.repository"
-_EVENT_SIZE: Final = 1 << 20  # a larger block is written as a large event
 _INDEX_ITEMS: Final = 1_000  # an index is written when this many items, or this many inserts, are in none
 _INDEX_INSERTS: Final = 64
-_SEGMENT: Final = 0
 _ATTEMPTS: Final = 3
 _OWN: Final = frozenset(magic[:3] for magic in (BLOCK_MAGIC, INSERT_MAGIC, INDEX_MAGIC))  # others are passed over
 _REQUEST_SIZE_MAX: Final = 8 << 10  # a longer list of revisions is searched here, block by block
@@ -109,29 +107,6 @@ class RepositoryServer(Protocol):
         self, stream: str, search: str, *, ids: list[bytes], known: list[bytes], ordering: str, complete_inventory: bool
     ) -> Iterator[bytes]:
         """Return the blocks of a stream, as the server sends them."""
-
-
-class StreamBlocks:
-    """Blocks that are events of a stream."""
-
-    def __init__(self, store: Store, stream: str) -> None:
-        self._store, self._stream = store, stream
-
-    def read_block(self, address: int, *, table_only: bool) -> bytes:
-        """Return a block, or the beginning of a large one that has its table."""
-        with self._store.fetch_event_as_stream(EventPointer(self._stream, _SEGMENT, address)) as file:
-            if not table_only:
-                return file.readall()
-            start = file.read(_EVENT_SIZE)
-            if start[:4] == INSERT_MAGIC:
-                return start + file.read(INSERT_SIZE_MAX)
-            with contextlib.suppress(BlockDamaged):  # which shows when the start is decoded
-                return start + file.read(max(0, table_size(start) - len(start)))
-            return start
-
-    def damaged(self, address: int, reason: str) -> RepositoryCorrupt:
-        """Return the error that says which block is damaged."""
-        return RepositoryCorrupt(f"stream {self._stream}", offset=address, reason=reason)
 
 
 class Repository(RepositoryContents):
@@ -328,19 +303,19 @@ class Repository(RepositoryContents):
         with self._store.transactional_writer(self.stream) as writer, writer.begin() as transaction:
             count = 0
             for block in packer.scratch.blocks():
-                _write_block(transaction, block)
+                write_block(transaction, block)
                 count += 1
             record = encode_insert_record(InsertRecord(record_id, base, count, len(packer.added), packer.ghosts))
             if len(record) > INSERT_SIZE_MAX:
                 parents = f"{len(packer.ghosts):,} parents that are nowhere"
                 raise RepositoryError(f"the stream names {parents}: insert it in parts")
-            _write_block(transaction, record)
+            write_block(transaction, record)
 
     def _replay(self) -> None:
         """Read what was inserted since, and note which of the inserts under way are void."""
         if self._store.stream(self.stream).uid != self._uid:
             raise self._created_anew()
-        end = self._store.tail(self.stream).offsets[_SEGMENT]
+        end = self._store.tail(self.stream).offsets[SEGMENT]
         blocks: list[tuple[int, ItemBlock | None]] = []  # since the last insert; None for one that is damaged
         for offset, event in self._events(self._next, end):
             if not blocks:
@@ -420,15 +395,15 @@ class Repository(RepositoryContents):
         """Return the events between two offsets, of large ones as much as tells what they are."""
         if start == end:
             return
-        cuts = [StreamCut.of(self.stream, {_SEGMENT: offset}) for offset in (start, end)]
-        for batch in self._store.read(self.stream, *cuts, max_event_size=_EVENT_SIZE):
+        cuts = [StreamCut.of(self.stream, {SEGMENT: offset}) for offset in (start, end)]
+        for batch in self._store.read(self.stream, *cuts, max_event_size=EVENT_SIZE):
             for offset, event in zip(batch["offset"].to_pylist(), batch["event"].to_pylist(), strict=True):
                 yield offset, event if event is not None else self._blocks_of.read_block(offset, table_only=True)
 
     def _load_index(self) -> None:
         """Read the latest index. Without one, or if it is damaged, the whole history is read once."""
         cut = self._store.consumers(self.stream).get(_CONSUMER)
-        address = cut.offsets.get(_SEGMENT) if cut is not None else None
+        address = cut.offsets.get(SEGMENT) if cut is not None else None
         if address is None:
             return
         with contextlib.suppress(NoSuchEvent, DataTruncated, BadArgument, ValueError):
@@ -466,16 +441,8 @@ class Repository(RepositoryContents):
         self._indexed_to, self._inserts_since = self._next, 0
         with contextlib.suppress(NotPermitted):  # those who may not register it read more when they open it again
             self._store.register_consumer(
-                self.stream, _CONSUMER, StreamCut.of(self.stream, {_SEGMENT: file.pointer.offset})
+                self.stream, _CONSUMER, StreamCut.of(self.stream, {SEGMENT: file.pointer.offset})
             )
 
     def _event(self, address: int) -> bytes:
-        return self._store.fetch_event(EventPointer(self.stream, _SEGMENT, address))
-
-
-def _write_block(transaction: Transaction, block: bytes) -> None:
-    if len(block) <= _EVENT_SIZE:
-        transaction.write_event(block)
-        return
-    with transaction.begin_write_event() as file:
-        file.write(block)
+        return self._store.fetch_event(EventPointer(self.stream, SEGMENT, address))

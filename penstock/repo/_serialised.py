@@ -1,4 +1,8 @@
-"""A stream on its way through a connection: its items in blocks, in their order."""
+"""A stream on its way through a connection: its items in blocks, in their order.
+
+A text above a megabyte is sent as it is stored, in pieces, so a server has a piece of it in memory, and never all of
+it. The head of a block says where its last piece ends.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ServerError
-from penstock.repo._block import BlockDamaged, Item, ItemBlock, encode_block
+from penstock.repo._block import BlockDamaged, Item, ItemBlock, block_size, encode_block
 from penstock.repo._keys import common_prefix
-from penstock.repo._records import ABSENT, AbsentFactory, ContentFactory, Record
+from penstock.repo._records import ABSENT, AbsentFactory, ContentFactory, Record, StoredFactory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,11 +29,17 @@ _UNKNOWN: Final = bytes(20)
 
 
 def blocks_of(stream: RecordStream) -> Iterator[bytes]:
-    """Return the items of a stream in blocks of about a megabyte."""
+    """Return the items of a stream in blocks of about a megabyte, or in pieces of larger blocks."""
     items: list[Item] = []
     size = 0
     for record in stream.iter_contents():
         for factory in record.entries:
+            if isinstance(factory, StoredFactory) and factory.read_pieces is not None:
+                if items:
+                    yield encode_block(items, level=_LEVEL)
+                    items, size = [], 0
+                yield from factory.read_pieces()
+                continue
             items.append(_item(record.key_prefix, factory))
             size += items[-1].size
             if size >= _BLOCK_SIZE or len(items) == _BLOCK_ITEMS:
@@ -39,16 +49,31 @@ def blocks_of(stream: RecordStream) -> Iterator[bytes]:
         yield encode_block(items, level=_LEVEL)
 
 
-def records_of(blocks: Iterable[bytes]) -> Iterator[Record]:
-    """Return the records of a stream that comes in blocks."""
-    for data in blocks:
-        try:
+def records_of(pieces: Iterable[bytes]) -> Iterator[Record]:
+    """Return the records of a stream that comes in blocks, or pieces of them."""
+    try:
+        for data in _joined(pieces):
             block = ItemBlock(data)
             factories = [_factory(block, number) for number in range(len(block.keys))]
-        except BlockDamaged as error:
-            raise ServerError(f"the server sent a block that is damaged: {error}") from None
-        for prefix, together in groupby(factories, key=lambda pair: pair[0]):
-            yield Record(prefix, (factory for _, factory in together))
+            for prefix, together in groupby(factories, key=lambda pair: pair[0]):
+                yield Record(prefix, (factory for _, factory in together))
+    except BlockDamaged as error:
+        raise ServerError(f"the server sent a block that is damaged: {error}") from None
+
+
+def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Return blocks, each from as many pieces as make it up."""
+    block: list[bytes] = []
+    missing = 0
+    for piece in pieces:
+        missing = (missing if block else block_size(piece)) - len(piece)
+        block.append(piece)
+        if missing <= 0:
+            data = b"".join(block)
+            block.clear()
+            yield data
+    if block:
+        raise BlockDamaged(f"{missing:,} bytes of it did not come")
 
 
 def _item(prefix: Key, factory: Factory) -> Item:

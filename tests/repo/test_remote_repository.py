@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.client import RemoteStore, ServerFinder
 from penstock.embedded import open_store
-from penstock.errors import BadArgument, ContentConflict, NotARepository
+from penstock.errors import BadArgument, ContentConflict, NotARepository, ServerError
 from penstock.repo import (
     TEXTS,
     TOPOLOGICAL,
@@ -18,7 +20,10 @@ from penstock.repo import (
     Everything,
     Repository,
     Revisions,
+    blocks_of,
 )
+from penstock.repo._block import Item, encode_block
+from penstock.repo._serialised import records_of
 from penstock.server import FlightService
 from tests.repo.streams import Items, contents, history, keys
 
@@ -74,6 +79,35 @@ def test_a_stream_is_one_round_trip(remote: RemoteStore, monkeypatch: pytest.Mon
     found = keys(repo.get_repository_stream(Between([b"r199"], [b"r150"]), TOPOLOGICAL))
     assert len(found) == 3 * 49
     assert asked == ["repository"]
+
+
+def test_a_large_text_is_sent_in_pieces(store: Engine, remote: RemoteStore) -> None:
+    """A server with many clients has a piece of it in memory for each, and the rest where it is stored."""
+    large = os.urandom(24 << 20)
+    items = history(3).add((TEXTS, b"large", b"r1"), (), large).add((TEXTS, b"small", b"r1"), (), b"small\n")
+    repo = Repository.open(remote, NAME, create=True)
+    repo.insert_stream(items)
+    for ordering in (UNORDERED, TOPOLOGICAL):
+        assert contents(repo.get_repository_stream(Everything(), ordering, complete_inventory=True)) == contents(items)
+    stream = Repository.open(store, NAME).get_repository_stream(Everything())
+    tracemalloc.start()
+    try:
+        size = sum(map(len, blocks_of(stream)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size > len(large) > 4 * peak
+
+
+@pytest.mark.parametrize("lost", [1, 1 << 20])
+def test_a_block_that_is_cut_off_is_the_servers_mistake(lost: int) -> None:
+    """The head of a block says how much of it has to come; an end that comes too early is not the end of a text."""
+    block = encode_block([Item((TEXTS, b"f", b"r1"), (), bytes(20), "fulltext", os.urandom(3 << 20))])
+    pieces = [block[: 1 << 20], block[1 << 20 : -lost]]
+    with pytest.raises(ServerError, match=f"{lost:,} bytes of it did not come"):
+        list(records_of(pieces))
+    with pytest.raises(ServerError, match="more than a block has"):
+        list(records_of([block[:12] + b"\x7f" + block[13:]]))
 
 
 def test_a_long_request_is_searched_by_the_client(remote: RemoteStore) -> None:

@@ -78,9 +78,10 @@ def encode_knit_delta(
 
 def decode_knit_text(data: bytes | memoryview, *, key: Key, compressor_data: object, annotated: bool) -> bytes:
     """Return the text of a record that holds it in full."""
+    noeol = _noeol_of(compressor_data, key=key)
     body, _, sha1 = _body_of(data, key=key)
     content = _without_origins(body, key=key) if annotated else body
-    return _checked_text(content, sha1, key=key, compressor_data=compressor_data)
+    return _checked_text(content, sha1, key=key, noeol=noeol)
 
 
 def decode_knit_delta(
@@ -93,6 +94,7 @@ def decode_knit_delta(
     annotated: bool,
 ) -> bytes:
     """Return the text of a record that holds the hunks in which it differs from the first parent."""
+    noeol = _noeol_of(compressor_data, key=key)
     body, ends, sha1 = _body_of(data, key=key)
     if not parents:
         raise BadRecord(key, "a delta without a parent")
@@ -116,7 +118,7 @@ def decode_knit_delta(
         pieces.append(_without_origins(content, key=key) if annotated else content)
         row, copied = row + count, end
     pieces.append(basis_view[start_of(basis_ends, copied) :])
-    return _checked_text(b"".join(pieces), sha1, key=key, compressor_data=compressor_data)
+    return _checked_text(b"".join(pieces), sha1, key=key, noeol=noeol)
 
 
 def _hunk(line: memoryview, row: int, *, key: Key) -> tuple[int, int, int]:
@@ -167,13 +169,16 @@ def _body_of(data: bytes | memoryview, *, key: Key) -> tuple[memoryview, NDArray
     return body, ends, match[3]
 
 
-def _checked_text(content: bytes | memoryview, sha1: bytes, *, key: Key, compressor_data: object) -> bytes:
-    """Return the text that lines of a record make up, if it is the one that the record was made of."""
+def _noeol_of(compressor_data: object, *, key: Key) -> bool:
+    """Return whether the last line of a text has no newline: all that compressor data say, before a basis is needed."""
     match compressor_data:
-        case {"noeol": bool(noeol)}:
-            pass
-        case _:
-            raise BadRecord(key, f"its compressor data {shown(compressor_data)} do not say whether noeol is true")
+        case {"noeol": bool(noeol), **others} if not others:
+            return noeol
+    raise BadRecord(key, f"its compressor data {shown(compressor_data)} do not say whether noeol is true, and no more")
+
+
+def _checked_text(content: bytes | memoryview, sha1: bytes, *, key: Key, noeol: bool) -> bytes:
+    """Return the text that lines of a record make up, if it is the one that the record was made of."""
     if noeol:
         if not content:
             raise BadRecord(key, "a text without lines cannot be noeol")

@@ -242,7 +242,7 @@ def test_copy_of_a_last_line_without_newline_ends_the_text() -> None:
         decoded("mpdiff", b"c 0 3 0 1\ni 1\na\n\n", None, parents=(R2,))
 
 
-@pytest.mark.parametrize("compressor_data", [None, {}, {"noeol": 1}, {"noeol": None}])
+@pytest.mark.parametrize("compressor_data", [None, {}, {"noeol": 1}, {"noeol": None}, {"noeol": True, "x": 1}])
 def test_knit_record_needs_to_know_about_the_last_newline(compressor_data: dict[str, Any] | None) -> None:
     """A guess would add a newline to a text, or take one from it; the other kinds have nothing to say."""
     with pytest.raises(BadRecord, match="compressor data"):
