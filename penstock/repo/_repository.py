@@ -125,6 +125,7 @@ class Repository(RepositoryContents):
         self._parts: list[IndexPart] = []
         self._indexed_to = 0
         self._inserts_since = 0
+        self._writes_index = True
         self._passed_over: list[PenstockError] | None = None  # a check collects them
         forks.guard(self)
 
@@ -296,7 +297,8 @@ class Repository(RepositoryContents):
         if error := (outcome or [RepositoryError(f"the insert into {self.stream} is invalid, and was not added")])[0]:
             raise error
         with self._lock:
-            if self._index.added_count >= _INDEX_ITEMS or self._inserts_since >= _INDEX_INSERTS:
+            is_due = self._index.added_count >= _INDEX_ITEMS or self._inserts_since >= _INDEX_INSERTS
+            if is_due and self._writes_index:
                 self._write_index()
 
     def _commit(self, packer: Packer, record_id: bytes, base: int) -> None:
@@ -421,6 +423,8 @@ class Repository(RepositoryContents):
 
         So each item is written again only when the index has about doubled, and few events make up the index.
         """
+        if not self._may_register():
+            return
         start, rows = self._indexed_to, self._index.added_count
         parts = list(self._parts)
         while parts and parts[-1].rows <= 2 * rows:
@@ -439,10 +443,18 @@ class Repository(RepositoryContents):
             file.write(event)
         self._parts = [*parts, IndexPart(file.pointer.offset, start, rows)]
         self._indexed_to, self._inserts_since = self._next, 0
-        with contextlib.suppress(NotPermitted):  # those who may not register it read more when they open it again
+        self._store.register_consumer(self.stream, _CONSUMER, StreamCut.of(self.stream, {SEGMENT: file.pointer.offset}))
+
+    def _may_register(self) -> bool:
+        """Whether this user may say where the index is; otherwise none is written, because it would not be found."""
+        known = self._store.consumers(self.stream).get(_CONSUMER)
+        try:
             self._store.register_consumer(
-                self.stream, _CONSUMER, StreamCut.of(self.stream, {SEGMENT: file.pointer.offset})
+                self.stream, _CONSUMER, known or StreamCut.of(self.stream, {SEGMENT: self._next})
             )
+        except NotPermitted:
+            self._writes_index = False
+        return self._writes_index
 
     def _event(self, address: int) -> bytes:
         return self._store.fetch_event(EventPointer(self.stream, SEGMENT, address))

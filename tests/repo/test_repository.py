@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pytest
 
 import penstock
+from penstock.embedded import open_store
 from penstock.errors import (
     BadArgument,
     BadRecord,
@@ -23,6 +24,7 @@ from penstock.errors import (
     NoSuchKey,
     NoSuchTransaction,
     NotARepository,
+    NotPermitted,
     PenstockError,
     RepositoryError,
     UnavailableRepresentation,
@@ -42,6 +44,7 @@ from penstock.repo import (
     ContentFactory,
     Everything,
     InsertResult,
+    Ref,
     Repository,
     RepositoryPart,
     Revisions,
@@ -53,6 +56,7 @@ from penstock.repo import _held as held_deltas
 from penstock.repo import _items as item_caches
 from penstock.repo import _packer as packing
 from penstock.repo._block import Item, encode_block
+from penstock.testing import ManualClock
 from tests.repo.streams import Items, contents, everything, history, inventory, keys
 
 if TYPE_CHECKING:
@@ -516,6 +520,46 @@ def test_no_byte_on_the_disk_is_changed_unnoticed(tmp_path: Path) -> None:
             repo = Repository.open(store, NAME)
             assert not repo.check().is_good, place
             assert contents(everything(repo)).items() <= stored.items()
+
+
+def test_clock_that_is_set_back_does_no_harm() -> None:
+    """The order of a repository is that of its stream, not that of any clock; times of revisions may be any."""
+    clock = ManualClock()
+    with open_store("memory:", clock=clock) as store:
+        repo = Repository.open(store, NAME, create=True)
+        inserted = Items()
+        for start, step_s in enumerate((0.0, -1e6, 5e9, -4e9, -1e9, 0.0)):
+            clock.set_forward(step_s)
+            items = history(70, start=70 * start)
+            repo.insert_stream(items)
+            inserted.factories += items.factories
+            repo.set_refs({b"refs/heads/main": Ref(b"r%d" % (70 * start))})
+        again = Repository.open(store, NAME)
+        assert again.refs() == {b"refs/heads/main": Ref(b"r350")}
+        assert contents(again.get_repository_stream(AncestryOf([b"r419"]))) == contents(inserted)
+        assert again.check().is_good
+
+
+def test_no_index_is_written_that_is_not_found_again(store: Store) -> None:
+    """A user who may write and not consume would add a whole index with each push, and no reader would use it."""
+
+    class Restricted:
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
+
+        def register_consumer(self, *_: object) -> None:
+            raise NotPermitted("anna", act="consume", advice="grant it")
+
+    Repository.open(store, NAME, create=True)
+    restricted = cast("Store", Restricted())
+    Repository.open(restricted, NAME).insert_stream(history(400))
+    size = store.stream(NAME).size_bytes
+    for number in range(400, 404):
+        Repository.open(restricted, NAME).insert_stream(history(1, start=number))
+    assert store.stream(NAME).size_bytes < size + 4_000
+    Repository.open(store, NAME).insert_stream(history(1, start=404))
+    assert store.stream(NAME).size_bytes > size + 10_000, "a user who may consume writes it"
+    assert Repository.open(store, NAME).check().items == 405 * 3
 
 
 def test_small_inserts_take_little_space(store: Store, repo: Repository) -> None:
