@@ -3,8 +3,8 @@
 ``penstock/cli/tail.py`` is ``penstock tail``: it has a function ``tail`` whose docstring is the help, an ``EXAMPLE``
 that the help shows and a test runs, and a ``COMMAND`` if it needs a command class of its own.
 ``penstock/cli/stream/create.py`` is ``penstock stream create``, and a file is named ``import_`` where Python has the
-word for itself. Putting the file here is all it takes to add the
-command. All of these files are imported at every start, so they import what is heavy inside their functions.
+word for itself. Putting the file here is all it takes to add the command. A start imports the file of the command that
+is called, or all of them for an overview; so they import what is heavy inside their functions.
 """
 
 from __future__ import annotations
@@ -123,10 +123,16 @@ def _app() -> typer.Typer:
     app = _typer()
     app.callback()(_penstock)
     groups = {"": app}
-    for name in command_names():
+    for name in _called(sys.argv[1:]):
         group, _, command = name.rpartition(" ")
         _add(_group(groups, group), command, *command_module(name))
     return app
+
+
+def _called(arguments: list[str]) -> list[str]:
+    """Return the name of the command that is called; of all commands if it is none of them, since each takes time."""
+    names = command_names()
+    return [name for name in names if arguments[: len(name.split())] == name.split()] or names
 
 
 def _group(groups: dict[str, typer.Typer], name: str) -> typer.Typer:
