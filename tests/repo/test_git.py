@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from subprocess import CalledProcessError
 from typing import TYPE_CHECKING
 
@@ -164,6 +166,31 @@ def test_merge_keeps_the_order_of_its_parents_when_the_first_is_missing(repo: Re
     assert export_git(repo, stream).missing == (first,)
     git(source, "fast-import", "--quiet", stdin=stream.getvalue())
     assert git(source, "rev-parse", "again").strip() == merge
+
+
+def test_two_imports_at_once_make_one_history(
+    repo: Repository, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imports on two machines make the same items, so neither is in the way of the other; nothing is there twice."""
+    source = awkward_history().write(tmp_path / "source")
+    other = Repository.open(store, "code/other", create=True)
+    import_git(source, other)
+    monkeypatch.setattr(git_import, "_BATCH_REVISIONS", 2)
+    both_looked = threading.Barrier(2)
+
+    def wait(done: int, _: int) -> None:
+        if done in {0, 6}:
+            both_looked.wait(10)
+
+    with ThreadPoolExecutor(2) as threads:
+        repositories = [repo, Repository.open(store, "code/history")]
+        imports = [threads.submit(import_git, source, repository, on_progress=wait) for repository in repositories]
+        assert [result.result().revisions for result in imports] == [14, 14]
+    for repository in repositories:
+        repository.refresh()
+        found = repository.get_repository_stream(Everything(), complete_inventory=True)
+        assert contents(found) == contents(other.get_repository_stream(Everything(), complete_inventory=True))
+        assert repository.check().is_good
 
 
 def test_signed_commit_keeps_its_signature_and_its_tree(repo: Repository, tmp_path: Path) -> None:
