@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -28,6 +29,7 @@ from penstock.copying._records import (
     PiecesCopied,
     Scaled,
     Span,
+    log_name,
     records_of,
 )
 from penstock.copying._state import CopyState
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from penstock.store import Store
 
 __all__ = ["CopiedStream", "StreamCopy"]
+
+_ATTEMPTS_MAX: Final = 10  # to begin a copy of a stream whose head moves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +76,26 @@ class StreamCopy:
         self._bytes_done = self._bytes_total = self._events = self._size = self._watermarks = 0
 
     def run(self) -> CopiedStream:
-        """Copy what the copy lacks, and check it."""
-        with closing(CopyLog(self._target, self._name)) as self._log:
-            return self._run()
+        """Copy what the copy lacks, and check it.
+
+        Retention may move the head of the source before anything is copied: then the copy begins again at the new head.
+        """
+        for attempt in count(1):
+            try:
+                with closing(CopyLog(self._target, self._name)) as self._log:
+                    return self._run()
+            except DataTruncated as error:
+                if len(self._log.records) > 1 or attempt == _ATTEMPTS_MAX:
+                    raise self._conflict("events were truncated away before they were copied and checked") from error
+                self._discard()
+        raise AssertionError("the last attempt returns or raises")
+
+    def _discard(self) -> None:
+        """Delete a copy that has no events, and its log."""
+        for name in (self._name, log_name(self._name)):
+            if _find(self._target, name) is not None:
+                self._target.seal_stream(name)
+                self._target.delete_stream(name)
 
     def _run(self) -> CopiedStream:
         self._begin()
@@ -82,6 +103,8 @@ class StreamCopy:
             return self._result()
         with self._target.transactional_writer(self._name, WRITER_ID) as self._writer:
             self._resume()
+            if self._target.stream(self._name).config != _while_copied(self._info.config):
+                self._target.update_stream(self._name, _while_copied(self._info.config))
             self._copy_all()
         self._check()
         return self._result()
@@ -127,8 +150,6 @@ class StreamCopy:
             return
         if len(self._log.records) == 1:
             self._begin_segments(info, begun)
-        if info.config != _while_copied(self._info.config):
-            self._target.update_stream(self._name, _while_copied(self._info.config))
 
     def _first_record(self) -> Begun:
         while True:
@@ -214,18 +235,15 @@ class StreamCopy:
         )
         self._check_head(spans)
         self._bytes_total = sum(end - self._state.done.get(segment, 0) for segment, end in limits.items())
-        self._bytes_total -= sum(
-            offset for segment, offset in self._info.head.offsets.items() if segment not in self._state.done
-        )
         self._step = self._new_step()
         try:
             for watermark in watermarks:
                 self._copy_to(spans, watermark.cut.offsets)
                 self._step.note(watermark)
+                if self._step.is_full:
+                    self._flush()
             self._copy_to(spans, self._info.tail.offsets)
             self._flush()
-        except DataTruncated as error:
-            raise self._truncated() from error
         finally:
             _drop(self._step)
 
@@ -235,10 +253,7 @@ class StreamCopy:
         if not self._state.open.keys() <= there or any(
             offset > self._state.done.get(segment, 0) for segment, offset in head.items()
         ):
-            raise self._truncated()
-
-    def _truncated(self) -> CopyFailed:
-        return self._conflict("events that were not copied yet were truncated away")
+            raise DataTruncated(StreamCut.of(self._name, self._state.done), head=self._info.head)
 
     def _copy_to(self, spans: Sequence[Span], cut: Mapping[int, int]) -> None:
         """Copy what lies before a cut."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import tracemalloc
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import argon2
 import pytest
 
-from penstock import ByConsumption, ByEventRate, StreamConfig, StreamCut
+from penstock import ByConsumption, ByEventRate, StreamConfig, StreamCut, Watermark
 from penstock.copying import _step, copy_streams, translate_cut
 from penstock.copying._records import log_name
 from penstock.cpo import open_cpo
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from penstock.model import SegmentRange
     from penstock.stream import Engine
 
 SIZES = PlogSizes(first=4096, largest=64 << 10)
@@ -196,6 +197,58 @@ def test_a_target_that_is_no_copy_any_more_is_refused(
         copy_streams(source, target)
     if damage.startswith("other"):
         assert target.streams() == before
+
+
+class Shrinking:
+    """A store whose stream is truncated in the moment in which it is read, some times."""
+
+    def __init__(self, store: Engine, times: int) -> None:
+        self._store, self._times = store, times
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._store, name)
+
+    def read_range(self, part: SegmentRange, *, max_event_size: int = 1 << 20) -> Any:  # noqa: ANN401
+        if self._times:
+            self._times -= 1
+            first, *_ = (batch["offset"].to_pylist() for batch in self._store.read_range(part))
+            self._store.truncate_stream(STREAM, StreamCut.of(STREAM, {0: first[1]}))
+        return self._store.read_range(part, max_event_size=max_event_size)
+
+
+def test_a_source_whose_head_moves_is_copied_from_where_it_is(source: Engine, target: Engine) -> None:
+    """Retention moves the head of a busy stream every second; a copy that began before that begins again."""
+    source.create_stream(STREAM)
+    write(source, *(b"%d" % number for number in range(9)))
+    copy_streams(Shrinking(source, 3), target)
+    assert events_of(target) == events_of(source) == [b"%d" % number for number in range(3, 9)]
+    write(source, b"9", b"10", b"11")
+    with pytest.raises(CopyFailed, match="truncated away"):
+        copy_streams(Shrinking(source, 1), target)
+
+
+def test_a_stream_that_others_use_is_not_changed_by_a_copy_that_is_refused(source: Engine, target: Engine) -> None:
+    """After the move a copy is a stream like any other; to run the command again must not switch off its retention."""
+    source.create_stream(STREAM, config=StreamConfig(retention=ByConsumption()))
+    write(source, b"1")
+    copy_streams(source, target)
+    write(target, b"2")
+    before = target.stream(STREAM)
+    with pytest.raises(CopyFailed):
+        copy_streams(source, target)
+    assert target.stream(STREAM) == before
+
+
+def test_watermarks_without_events_between_them_are_copied_in_steps(
+    source: Engine, target: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle stream has a watermark of every second, and what is noted about a step has a limit."""
+    monkeypatch.setattr(_step, "_MARKS_MAX", 7)
+    source.create_stream(STREAM)
+    source.add_watermarks(STREAM, [Watermark(time, time + 1, source.head(STREAM)) for time in range(20)])
+    assert copy_streams(source, target).streams[0].watermarks == 20
+    assert target.watermarks(STREAM) == source.watermarks(STREAM)
+    assert sum(map(len, target.read(LOG))) == 5, "the beginning, three steps and the check"
 
 
 def test_a_copy_that_differs_is_found_at_the_end(source: Engine, target: Engine) -> None:
