@@ -8,13 +8,13 @@ import sys
 import textwrap
 from contextlib import closing
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.server import Config
 from tests.server.apart import SERVE, eventually, free_port
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -49,6 +49,7 @@ class Servers:
     """Some servers of one store, each in its own process, at ports that they keep."""
 
     def __init__(self, folder: Path, count: int, **settings: object) -> None:
+        folder.mkdir(exist_ok=True)
         self._settings = [
             shared(folder, f"server-{number}", port=free_port(), http_port=free_port(), **settings)
             for number in range(count)
@@ -60,16 +61,17 @@ class Servers:
 
     def _started(self, given: dict[str, Any]) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", textwrap.dedent(SERVE), json.dumps(given)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        with Path(f"{given['store']}.log").open("a") as log:
+            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def await_ready(self, number: int) -> None:
         """Return when a server has started, and stands by or serves."""
         stdout = self.processes[number].stdout
         assert stdout is not None
-        assert stdout.readline()
+        assert stdout.readline(), Path(f"{self._settings[number]['store']}.log").read_text()
 
     def start_again(self, number: int) -> None:
-        self.processes[number].wait(LONG_S)
+        self._end(number)
         self.processes[number] = self._started(self._settings[number])
         self.await_ready(number)
 
@@ -97,7 +99,11 @@ class Servers:
     ) -> None:
         for process in self.processes:
             process.kill()
-        for process in self.processes:
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+        for number in range(len(self.processes)):
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        process = self.processes[number]
+        process.wait(LONG_S)
+        assert process.stdout is not None
+        process.stdout.close()

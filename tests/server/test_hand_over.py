@@ -17,7 +17,7 @@ import penstock
 from bench import failover
 from penstock.client import _connection, _servers
 from penstock.cpo import open_cpo
-from penstock.errors import PenstockError, StoreUnreachable
+from penstock.errors import PenstockError, StorageUnusable, StoreUnreachable
 from penstock.server import Server
 from tests.server.apart import eventually
 from tests.server.cluster import LONG_S, Servers, config_of, status_of
@@ -25,6 +25,7 @@ from tests.server.cluster import LONG_S, Servers, config_of, status_of
 if TYPE_CHECKING:
     from tests.postgres import Postgres
 
+pytestmark = pytest.mark.long
 STREAM = "plant/readings"
 LARGE = bytes(range(256)) * (12 << 10)
 
@@ -152,3 +153,10 @@ def test_a_signal_ends_a_server_that_stands_by(tmp_path: Path) -> None:
             for number, process in zip((signal.SIGTERM, signal.SIGINT), servers.processes, strict=True):
                 process.send_signal(number)
                 assert process.wait(LONG_S) == 0
+
+
+@pytest.mark.usefixtures("s3_address")
+def test_a_bucket_that_is_missing_is_an_error_at_the_start(tmp_path: Path) -> None:
+    """Not only when the server has to take over."""
+    with pytest.raises(StorageUnusable, match="missing"):
+        Server(config_of(tmp_path, "a", plogs="s3://missing/prefix")).__enter__()
