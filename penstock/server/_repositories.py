@@ -49,8 +49,10 @@ class Repositories:
         key = stream, self._store.stream(stream).uid
         with self._lock:
             repository = self._open.get(key)
-            if repository is None:
-                repository = self._open[key] = Repository.open(self._store, stream)
+        if repository is None:  # which may take long, while others are asked for
+            repository = Repository.open(self._store, stream)
+        with self._lock:
+            repository = self._open.setdefault(key, repository)
             self._open.move_to_end(key)
             while len(self._open) > _OPEN_MAX:
                 self._open.popitem(last=False)

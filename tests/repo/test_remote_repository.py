@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import tracemalloc
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -25,11 +27,15 @@ from penstock.repo import (
 from penstock.repo._block import Item, encode_block
 from penstock.repo._serialised import records_of
 from penstock.server import FlightService
+from penstock.server._repositories import Repositories
+from penstock.wire.operations.repositories import GetRepositoryStream
 from tests.repo.streams import Items, contents, history, keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock import Store
+    from penstock.model import StreamCut
     from penstock.repo import Search
     from penstock.stream import Engine
 
@@ -117,6 +123,39 @@ def test_a_long_request_is_searched_by_the_client(remote: RemoteStore) -> None:
     ids = [b"r%d" % number for number in range(30)] + [b"unknown" * 20 + b"%d" % number for number in range(100)]
     found = [key for key in keys(repo.get_repository_stream(Revisions(ids))) if b"unknown" not in key[-1]]
     assert len(found) == 90
+
+
+def test_large_repository_that_is_opened_keeps_no_other_waiting(store: Engine) -> None:
+    """Without an index a server reads a whole history when it is first asked; others are asked meanwhile."""
+    for name in ("code/slow", "code/quick"):
+        Repository.open(store, name, create=True).insert_stream(history(2))
+    reached, released = threading.Event(), threading.Event()
+
+    class Slow:
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
+
+        def tail(self, stream: str) -> StreamCut:
+            if stream == "code/slow":
+                reached.set()
+                assert released.wait(10)
+            return store.tail(stream)
+
+    served = Repositories(cast("Store", Slow()))
+
+    def ask(name: str) -> int:
+        call = GetRepositoryStream(name, "everything", [], [], "unordered", complete_inventory=False)
+        return sum(1 for _ in served.batches(call, lambda: None))
+
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(ask, "code/slow")
+        assert reached.wait(10)
+        try:
+            assert ask("code/quick") > 0
+            assert not slow.done()
+        finally:
+            released.set()
+        assert slow.result() > 0
 
 
 def test_errors_are_the_same_over_the_wire(store: Engine, remote: RemoteStore) -> None:

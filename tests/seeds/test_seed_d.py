@@ -33,6 +33,7 @@ from penstock.repo import (
     RepositoryStream,
     Revisions,
 )
+from penstock.repo._stream_blocks import StreamBlocks
 from penstock.repo.kinds import KINDS, encode
 from tests.repo.streams import Items, contents, history, keys
 
@@ -158,6 +159,27 @@ def test_ordering_is_unordered_or_topological(repository: Repository, target: Re
         repository.get_repository_stream(Everything(), "random")  # type: ignore[arg-type]
 
 
+def test_unordered_stream_is_read_as_it_is_stored(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best order of I/O: from front to back, and no block twice, however the history is entangled."""
+    writer = Repository.open(store, "code/source", create=True)
+    for number in range(12):
+        writer.insert_stream(history(1, start=number))
+    addresses = []
+    read = StreamBlocks.read_block
+
+    def noted(self: StreamBlocks, address: int, *, table_only: bool) -> bytes:
+        addresses.append(address)
+        return read(self, address, table_only=table_only)
+
+    opened = Repository.open(store, "code/source")
+    monkeypatch.setattr(StreamBlocks, "read_block", noted)
+    for factory in factories_of(opened.get_repository_stream(Everything(), UNORDERED)):
+        factory.get_bytes_as(factory.storage_kind)
+    firsts = list(dict.fromkeys(addresses))
+    assert firsts == sorted(firsts)
+    assert len(addresses) <= 2 * len(firsts), "its table, and its body"
+
+
 def test_complete_inventory_has_no_deltas(repository: Repository) -> None:
     """The third parameter: with it, each inventory can be made from the stream alone; without, it may be a delta."""
     kinds = {}
@@ -199,9 +221,11 @@ def test_the_pseudocode_runs_as_it_is_printed(repository: Repository) -> None:
 
 
 def test_key_prefix_is_prepended_to_key_and_parents(repository: Repository) -> None:
-    """The keys of a record have it in common; together they are the names of the repository."""
+    """A record has one key or more, which have it in common; together they are the keys of the repository."""
     for record in repository.get_repository_stream(Everything()).iter_contents():
-        for factory in record.entries:
+        factories = list(record.entries)
+        assert factories
+        for factory in factories:
             key = record.key_prefix + factory.key
             assert repository.parents(key) == tuple(record.key_prefix + parent for parent in factory.parents)
 
