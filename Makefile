@@ -61,6 +61,7 @@ demo: $(READY) ## Show what Penstock does
 
 bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, RabbitMQ, FutoIn, git, Breezy and Parquet
 	@$(BIN)/python -m bench.plog
+	@$(BIN)/python -m bench.object
 	@$(BIN)/python -m bench.cpo
 	@$(BIN)/python -m bench.streams
 	@$(BIN)/python -m bench.large_events

@@ -109,13 +109,17 @@ def batched_writes(base: str) -> Iterator[Figure]:
 
 
 def durable_events(base: str) -> Iterator[Figure]:
-    """Compare the time of one durable append with the group's wait and one and a half bare conditional puts."""
+    """Compare the time of one durable append with the group's wait and one and a half bare conditional puts.
+
+    The bare put comes after a pause as long as that wait: a connection and threads that have slept take longer.
+    """
     store, event, times = from_url(base), os.urandom(100), list[float]()
     settings = ObjectSettings()
     with opened(new_address(base), settings=settings) as (plogs, _):
         plog, bare = plogs.create(), list[float]()
         offset = plogs.append(plog, 0, event)
         for number in range(EVENTS):
+            time.sleep(settings.group_wait_s)
             began = time.perf_counter()
             obstore.put(store, f"raw/{uuid4().hex}-{number}", event, mode="create", use_multipart=False)
             between = time.perf_counter()

@@ -22,6 +22,7 @@ __all__ = ["BUCKET", "s3_server"]
 BUCKET: Final = "bundles"
 _WEED: Final = Path(sys.prefix) / "bin" / "weed"
 _KEY, _SECRET = "key-of-tests", "secret-of-tests"
+_ONLY_S3: Final = ("-s3.port.iceberg=0", "-s3.port.lance=0")  # their ports are fixed, and another server may have them
 _PORTS: Final = ("s3.port", "master.port", "volume.port", "filer.port")
 _USERS: Final = {
     "identities": [
@@ -50,7 +51,7 @@ def _start(folder: Path) -> ServerStart:
     users = folder / "users.json"
     users.write_text(json.dumps(_USERS))
     flags = [f"-{name}={value}" for name, value in (ports | grpc | sockets | {"s3.config": users}).items()]
-    at = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+    at = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", *_ONLY_S3]
     environment = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{ports['s3.port']}",
         "AWS_ACCESS_KEY_ID": _KEY,

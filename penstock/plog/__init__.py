@@ -7,6 +7,7 @@ process (``memory:``), both with the same code on another disk.
 
 from penstock.model import PlogId
 from penstock.plog._block import LocatedBlocks, copy_located, folder_place, read_extents, read_located
+from penstock.plog._bucket_use import BucketUse
 from penstock.plog._files import FilePlogs
 from penstock.plog._interface import PendingAppend, Plogs, open_plogs
 from penstock.plog._journal import SyncTimes
@@ -16,6 +17,7 @@ __all__ = [
     "APPEND_SIZE_MAX",
     "PLOG_SIZE_DEFAULT",
     "PLOG_SIZE_MAX",
+    "BucketUse",
     "FilePlogs",
     "LocatedBlocks",
     "PendingAppend",

@@ -106,6 +106,11 @@ class FilePlogs:
         """The durations of the syncs that appends waited for."""
         return self._journal.syncs
 
+    @property
+    def bucket_use(self) -> None:
+        """Nothing: these plogs are in a folder."""
+        return
+
     def check_running(self) -> None:
         """Raise the ``DiskFailed`` that stopped the store, if one did."""
         self._journal.check_running()

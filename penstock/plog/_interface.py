@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.model import PlogId
     from penstock.plog._block import LocatedBlocks
+    from penstock.plog._bucket_use import BucketUse
     from penstock.plog._journal import SyncTimes
     from penstock.plog._replica import PlogInfo
 
@@ -39,6 +40,10 @@ class Plogs(Protocol):
     @property
     def syncs(self) -> SyncTimes:
         """The durations of the syncs that appends waited for."""
+
+    @property
+    def bucket_use(self) -> BucketUse | None:
+        """The requests to the bucket and what its cache has saved; None for plogs that are not in one."""
 
     def check_running(self) -> None:
         """Raise the ``DiskFailed`` that stopped the store, if one did."""

@@ -11,7 +11,7 @@ from penstock.ports._clock import Clock, Random, SystemClock, SystemRandom
 from penstock.ports._disk import Bytes, Disk, File, OsDisk, OsFile, check_no_file, map_file, owner_name, write_all
 from penstock.ports._interruption import interruptible, interruption_point, opened, uninterrupted
 from penstock.ports._objects import Objects, StoredObject
-from penstock.ports._request_counts import RequestCount
+from penstock.ports._request_counts import RequestCount, RequestKind
 from penstock.ports._sockets import copied_socket
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "OsFile",
     "Random",
     "RequestCount",
+    "RequestKind",
     "StoredObject",
     "SystemClock",
     "SystemRandom",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from penstock.plog import BucketUse
     from penstock.server._health import AnyHealth
     from penstock.server._limits import QuotaUse
     from penstock.server._login import Logins
@@ -99,6 +100,9 @@ class _StoreCollector(Collector):
         yield from self._streams()
         yield from self._groups()
         yield self._syncs()
+        use = self._store.bucket_use
+        if use is not None:
+            yield from _bucket_metrics(use)
         yield _gauge("penstock_open_transactions", "Transactions under way.", {"": len(self._store.transactions.open)})
         counts = {kind: count() for kind, count in self._connections.items()}
         yield _gauge("penstock_connections", "Clients that are connected.", counts, label="protocol")
@@ -181,6 +185,19 @@ class _Appended:
             self._seen = found
             self._totals = {uid: total for uid, total in self._totals.items() if uid in streams}
             return dict(self._totals)
+
+
+def _bucket_metrics(use: BucketUse) -> Iterable[Metric]:
+    requests = CounterMetricFamily("penstock_bucket_requests", "Requests to the object store.", labels=["kind"])
+    sizes = CounterMetricFamily("penstock_bucket_bytes", "Bytes to and from the object store.", labels=["kind"])
+    for kind, count in use.requests.items():
+        requests.add_metric([kind], count.requests)
+        sizes.add_metric([kind], count.size)
+    yield from (requests, sizes)
+    yield CounterMetricFamily("penstock_cache_hits", "Reads that the cache of objects answered.", use.cache.hits)
+    yield CounterMetricFamily("penstock_cache_fetches", "Chunks that the cache of objects fetched.", use.cache.fetches)
+    places = {"memory": use.cache.memory_size, "disk": use.cache.disk_size}
+    yield _gauge("penstock_cache_bytes", "Bytes in the cache of objects.", places, label="place")
 
 
 def _gauge(name: str, about: str, figures: Mapping[str, float], *, label: str | None = None) -> Metric:

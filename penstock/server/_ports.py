@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.model import StreamCut, StreamInfo, StreamPosition, Watermark
-    from penstock.plog import SyncTimes
+    from penstock.plog import BucketUse, SyncTimes
     from penstock.ports import Clock
     from penstock.store import ReaderGroup
     from penstock.stream import StreamWriter
@@ -86,6 +86,8 @@ class MeasuredStore(CountedStore, Protocol):
     def segments(self) -> Segments: ...
     @property
     def syncs(self) -> SyncTimes: ...
+    @property
+    def bucket_use(self) -> BucketUse | None: ...
 
     def stream(self, name: str) -> StreamInfo:
         """Describe a stream."""

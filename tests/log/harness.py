@@ -137,7 +137,7 @@ class GatedPlogs:
         self.new_id, self.where = plogs.new_id, plogs.where
         self.read, self.views, self.blocks = plogs.read, plogs.views, plogs.blocks
         self.syncs, self.check_running, self.locate = plogs.syncs, plogs.check_running, plogs.locate
-        self.keeps_order = plogs.keeps_order
+        self.keeps_order, self.bucket_use = plogs.keeps_order, plogs.bucket_use
 
     def gate(
         self, name: str, plog_id: PlogId | None = None, *, error: PenstockError | None = None, after: bool = False,

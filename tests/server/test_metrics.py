@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.embedded import open_store_at
 from penstock.server import _metrics
 from penstock.server._health import Health
 from penstock.server._metrics import new_registry
@@ -97,6 +98,21 @@ def test_syncs_are_a_histogram(store: Engine, registry: CollectorRegistry) -> No
     assert counts == sorted(counts)
     assert found["penstock_sync_seconds_bucket{+Inf}"] == found["penstock_sync_seconds_count"] == store.syncs.count > 0
     assert found["penstock_sync_seconds_sum"] > 0
+
+
+def test_requests_to_a_bucket_are_counted(s3_address: str, tmp_path: Path) -> None:
+    """Each of them costs money, and the cache is there to save some."""
+    address = f"{s3_address}?group_wait_s=0&cache_folder={tmp_path}"
+    with open_store_at(address, "memory:", address="bucket") as store:
+        store.create_stream("plant/readings")
+        with store.writer("plant/readings") as writer:
+            writer.write_batch([b"x" * 1000] * 100)
+        found = figures(new_registry(store, {}, list, Health(store, tmp_path)))
+    assert found["penstock_bucket_requests_total{put}"] > 4
+    assert found["penstock_bucket_bytes_total{put}"] > 100_000
+    assert found["penstock_bucket_requests_total{get}"] > 1
+    assert found["penstock_cache_bytes{memory}"] > 100_000
+    assert {"penstock_cache_hits_total", "penstock_cache_fetches_total", "penstock_cache_bytes{disk}"} <= set(found)
 
 
 def test_lag_is_told_by_group(store: Engine, registry: CollectorRegistry) -> None:

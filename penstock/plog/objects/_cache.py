@@ -12,8 +12,9 @@ import logging
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from penstock.plog._bucket_use import CacheCounts
 from penstock.plog.objects._chunk_files import CHUNK_SIZE, ChunkFiles
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.ports import Bytes, Objects
 
-__all__ = ["CacheCounts", "ObjectCache"]
+__all__ = ["ObjectCache"]
 
 _logger: Final = logging.getLogger("penstock.plog")
 
@@ -32,15 +33,6 @@ _NEVER: Final = -2
 _ENDLESS: Final = 1 << 40
 _Chunk: TypeAlias = tuple[str, int]  # the object, and the number of the chunk
 _WHOLE: Final = -1  # the number of a whole object in memory
-
-
-class CacheCounts(NamedTuple):
-    """What the cache has saved: reads that it answered, and chunks that it had to fetch."""
-
-    hits: int
-    fetches: int
-    memory_size: int
-    disk_size: int
 
 
 class _Seen:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.errors import BadArgument
+from penstock.plog._bucket_use import BucketUse
 from penstock.plog.objects._cache import ObjectCache
 from penstock.plog.objects._plogs import ObjectPlogs
 from penstock.plog.objects._settings import ObjectSettings
@@ -46,7 +47,12 @@ def open_object_plogs(url: str, *, options: Mapping[str, str] | None = None) -> 
         disk_max=cache_settings.cache_size_max,
     )
     try:
-        return ObjectPlogs(bucket, settings=settings, cache=cache)
+        return ObjectPlogs(
+            bucket,
+            settings=settings,
+            cache=cache,
+            use=lambda: BucketUse(bucket.counts.read(), cache.counts()),
+        )
     except BaseException:
         cache.close()
         raise

@@ -34,12 +34,13 @@ from penstock.plog.objects._take_over import take_over
 from penstock.ports import SystemClock, SystemRandom, owner_name, uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import Self
 
     from typing_extensions import Buffer
 
+    from penstock.plog._bucket_use import BucketUse
     from penstock.plog._interface import PendingAppend
     from penstock.plog._journal import SyncTimes
     from penstock.plog._replica import BlockSlice
@@ -91,8 +92,9 @@ class ObjectPlogs:
 
     def __init__(
         self, objects: Objects, *, settings: ObjectSettings | None = None, cache: Cache | None = None,
-        random: Random | None = None, clock: Clock | None = None,
+        random: Random | None = None, clock: Clock | None = None, use: Callable[[], BucketUse] | None = None,
     ) -> None:  # fmt: skip
+        self._use = use
         self._settings = settings or ObjectSettings()
         self._random = random or SystemRandom()
         self._objects = objects
@@ -115,6 +117,11 @@ class ObjectPlogs:
     def syncs(self) -> SyncTimes:
         """The durations of the puts of journal objects."""
         return self._journal.syncs
+
+    @property
+    def bucket_use(self) -> BucketUse | None:
+        """The requests to the bucket and what its cache has saved, where they are counted."""
+        return None if self._use is None else self._use()
 
     def check_running(self) -> None:
         """Raise the error that stopped the store, if one did: ``StoreFenced`` or ``StorageUnavailable``."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         TimeWindow,
         Watermark,
     )
-    from penstock.plog import SyncTimes
+    from penstock.plog import BucketUse, SyncTimes
     from penstock.ports import Clock, Random
     from penstock.stream.group import LocalReaderGroup
     from penstock.stream.read import EventInputStream
@@ -328,6 +328,11 @@ class Engine(forks.Handle, Store):
     def syncs(self) -> SyncTimes:
         """How long the syncs of the store's disk took."""
         return self._manager.plogs.syncs
+
+    @property
+    def bucket_use(self) -> BucketUse | None:
+        """The requests to the store's bucket and what its cache has saved; None for a store that is not in one."""
+        return self._manager.plogs.bucket_use
 
     def check_running(self) -> None:
         """Raise why the store takes no more writes, if it does not."""
