@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import shutil
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pytest
+import uvicorn.server
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -58,6 +60,19 @@ _defaults["journal_size"] = 1 << 20
 _MEMORY: Final = Path("/dev/shm")
 if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+class _QuickAsyncio:
+    """What uvicorn takes for asyncio: it looks every 0.1 s whether to end, and then waits as long for connections."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - anything of asyncio
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / 10)
+
+
+uvicorn.server.asyncio = _QuickAsyncio()  # type: ignore[assignment,attr-defined]  # tests end hundreds of servers
 
 _ON_SPARK: Final = (
     "tests/spark/",
