@@ -2,7 +2,7 @@
 
 The source is searched from its heads, and from parents that the target lacks, back to revisions that the target has.
 What is missing comes parents first, in batches that are inserted each at once, so a copy that was interrupted goes on
-where it was.
+behind the last one. A batch is made of many requests, because what is inserted together takes less space.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from penstock.model import check_kind
 from penstock.repo._contents import RepositoryContents
 from penstock.repo._graph import ancestry, topological
 from penstock.repo._keys import REVISIONS, key_name
+from penstock.repo._records import ABSENT, Record
 from penstock.repo._repository import Repository
 from penstock.repo._search import Revisions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from penstock.repo._keys import Key
     from penstock.repo._refs import Ref
 
 __all__ = ["CopyResult", "copy_revisions"]
 
-_BATCH_REVISIONS: Final = 200  # whose ids a server takes in one request
+_BATCH_REVISIONS: Final = 5_000
+_BATCH_SIZE: Final = 256 << 20
+_REQUEST_REVISIONS: Final = 200  # whose ids a server takes at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +75,47 @@ def copy_revisions(
     moved()
     missing = _missing(source, target)
     on_progress(0, len(missing))
-    items = 0
-    for start in range(0, len(missing), _BATCH_REVISIONS):
-        batch = missing[start : start + _BATCH_REVISIONS]
-        result = target.insert_stream(source.get_repository_stream(Revisions(batch)))
+    items = done = 0
+    while done < len(missing):
+        batch = _Batch(source, missing, done, on_progress)
+        result = target.insert_stream(batch)
         if result.missing:
             raise RepositoryError(f"the source lacks {key_name(result.missing[0])}: stack it on what has that")
-        items += result.added
-        on_progress(start + len(batch), len(missing))
+        items, done = items + result.added, batch.end
+        on_progress(done, len(missing))
     if changed:
         keys = [theirs[name].tag_key for name in changed]
         target.change_refs(moved, tags={key: source.text(key) for key in keys if key is not None and key in source})
     return CopyResult(len(missing), items, tuple(sorted(changed)))
+
+
+class _Batch:
+    """The items of the next revisions, as a stream to be inserted."""
+
+    def __init__(
+        self,
+        source: RepositoryContents,
+        revisions: list[bytes],
+        start: int,
+        on_progress: Callable[[int, int], object],
+    ) -> None:
+        self._source, self._revisions, self._on_progress = source, revisions, on_progress
+        self.end = start
+
+    def iter_contents(self) -> Iterator[Record]:
+        """Return the records of one request after another, until the batch is large enough."""
+        size, end = 0, min(self.end + _BATCH_REVISIONS, len(self._revisions))
+        while True:
+            ids = self._revisions[self.end : min(self.end + _REQUEST_REVISIONS, end)]
+            for record in self._source.get_repository_stream(Revisions(ids)).iter_contents():
+                for factory in record.entries:
+                    if factory.storage_kind != ABSENT:
+                        size += len(factory.get_bytes_as(factory.storage_kind))
+                    yield Record(record.key_prefix, iter([factory]))
+            self.end += len(ids)
+            if self.end == end or size > _BATCH_SIZE:
+                return
+            self._on_progress(self.end, len(self._revisions))
 
 
 def _follows(before: Ref, after: Ref, source: RepositoryContents, target: Repository) -> bool:

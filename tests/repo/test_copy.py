@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,6 +65,18 @@ def test_copy_to_and_from_a_server_goes_on_where_it_was(
     assert copy_revisions(source, back) == copies.CopyResult(0, 0, ())
     whole = contents(source.get_repository_stream(Everything(), complete_inventory=True))
     assert contents(back.get_repository_stream(Everything(), complete_inventory=True)) == whole
+
+
+def test_copy_takes_no_more_space_than_what_was_copied(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions of a file that come in many requests are stored together, as they were."""
+    monkeypatch.setattr(copies, "_REQUEST_REVISIONS", 5)
+    source, copy = (Repository.open(store, name, create=True) for name in ("code/source", "code/copy"))
+    source.insert_stream(history(40, text=os.urandom(500_000)))
+    source.set_refs({b"refs/heads/main": Ref(b"r39")})
+    reported: list[int] = []
+    assert copy_revisions(source, copy, on_progress=lambda done, _: reported.append(done)).revisions == 40
+    assert reported == list(range(0, 41, 5))
+    assert store.stream("code/copy").size_bytes < 1.2 * store.stream("code/source").size_bytes
 
 
 def test_copy_outlives_a_server_that_starts_again(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
