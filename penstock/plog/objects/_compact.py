@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["CompactionTask", "carry_out", "crowded_before", "plan"]
 
 _ALL: Final = 1 << 62
-_log: Final = logging.getLogger(__name__)
+_log: Final = logging.getLogger("penstock.plog")
 
 
 class CompactionTask(NamedTuple):

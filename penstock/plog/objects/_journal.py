@@ -6,6 +6,7 @@ request is made under it.
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
 from copy import copy
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cache", "ObjectJournal"]
 
+_log: Final = logging.getLogger("penstock.plog")
 _GONE: Final = "the object is gone"
 
 
@@ -104,7 +106,8 @@ class ObjectJournal:
         with self.changed:
             self._check_open()
             ticket = self._commit.add(subject, record, *block, offset=offset, now=self._clock.elapsed())
-            self.changed.notify_all()
+            if len(ticket.group.tickets) == 1 or ticket.group.size >= self.settings.group_size_max:
+                self.changed.notify_all()  # the sender has something to wait for, or need not wait any more
         return ticket
 
     def wait_for_space(self) -> None:
@@ -130,6 +133,7 @@ class ObjectJournal:
         except (StoreFenced, StorageUnavailable, StorageUnusable) as error:
             self.stop(error)
         except Exception as error:  # noqa: BLE001 - no later group may be acknowledged, whatever it was
+            _log.exception("the store at %s stops", self.requests.objects.where())
             self.stop(StorageUnavailable(self.requests.objects.where(), reason=f"{type(error).__name__}: {error}"))
 
     def _put(self, group: PutGroup) -> None:

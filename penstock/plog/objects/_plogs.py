@@ -156,12 +156,12 @@ class ObjectPlogs:
         return self.submit(plog_id, offset, *data).result()
 
     def submit(self, plog_id: PlogId, offset: int, *data: Buffer) -> PendingAppend:
-        """Append without waiting; ``data`` must not change until the result is there.
+        """Append without waiting, unless there are many bytes under way.
 
-        The caller is within a step that no signal interrupts, also while it waits for the result. It waits while there
-        are many bytes under way.
+        The caller is within a step that no signal interrupts, also while it waits for the result. Callers reuse their
+        buffers, and a group waits for others before it is put, so bytes that may change are copied.
         """
-        body: list[Bytes] = [part if type(part) is bytes else memoryview(part).cast("B") for part in data]
+        body: list[Bytes] = [part if type(part) is bytes else bytes(memoryview(part).cast("B")) for part in data]
         size = sum(map(len, body))
         self._journal.wait_for_space()
         plog = self._table.find(plog_id)
@@ -174,8 +174,8 @@ class ObjectPlogs:
             if not size:
                 return plog.last or _EmptyAppend(offset)
             header = pack_block_header(replica.key, offset=offset, body=body, body_size=size)
-            plog.last = self._submit(plog, None, header, *body, offset=offset + size)
-            replica.placed(size)
+            end = replica.placed(size)  # first: it may be acknowledged before the next line
+            plog.last = self._submit(plog, None, header, *body, offset=end)
             return plog.last
 
     def _submit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -155,6 +156,34 @@ def test_appends_wait_while_too_many_bytes_are_under_way() -> None:
         gate.set()
         waiting.join()
         assert [ticket.result() for ticket in tickets] == [1200, 2400]
+
+
+def test_an_append_may_be_acknowledged_before_its_submission_returns() -> None:
+    """Another thread puts it, and that thread may be quicker."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ObjectPlogs(MemoryObjects(), settings=ObjectSettings(group_wait_s=0)) as plogs:
+            plog_id = plogs.create(size=10_000)
+            for offset in range(400):
+                assert plogs.append(plog_id, offset, b"x") == offset + 1
+            assert plogs.seal(plog_id, 400) == 400
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_bytes_that_change_after_an_append_was_submitted_do_not_change_it() -> None:
+    """A copy loop reuses its buffer; a group waits for others, and would be put with the bytes of the next turn."""
+    bucket, buffer = MemoryObjects(), bytearray(b"first")
+    with ObjectPlogs(bucket, settings=ObjectSettings(group_wait_s=0.05)) as plogs:
+        plog_id = plogs.create(size=100)
+        first = plogs.submit(plog_id, 0, memoryview(buffer))
+        buffer[:] = b"other"
+        plogs.submit(plog_id, 5, buffer)
+        buffer[:] = b"wrong"
+        assert first.result() == 5
+    with ObjectPlogs(bucket) as plogs:
+        assert bytes(plogs.read(plog_id, 0, 10)) == b"firstother"
 
 
 def _wait(gate: threading.Event, call: str, name: str) -> None:
