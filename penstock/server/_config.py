@@ -30,6 +30,7 @@ _ENVIRONMENT: Final = "environment"
 _COMMAND_LINE: Final = "command line"
 _PROGRAM: Final = "Config"
 _FILE_SIZE_MAX: Final = 1 << 20
+_HOST_AND_PORT: Final = re.compile(r"[^\s/@,]+:\d{1,5}")
 _PLOGS: Final = ("file:", "s3://", "az://")  # where several servers find the same plogs
 _CPO: Final = ("sqlite:", "postgresql://", "postgresql+psycopg://")
 
@@ -67,7 +68,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     )
     cpo: Annotated[Text | None, Meta(title="URL", description="The control plane oracle of that store.")] = None
     advertise: Annotated[
-        Annotated[str, Meta(pattern=r"^[^\s/@,]+:\d{1,5}$")] | None,
+        Text | None,
         Meta(title="HOST:PORT", description="The address that clients use. Default: host and port."),
     ] = None
     tls: Annotated[bool | None, Meta(description="Use TLS. Default: on, except on a loopback host.")] = None
@@ -249,17 +250,7 @@ class _Contradiction(Exception):
 def _check_together(config: Config) -> None:
     if config.store == "memory:" or "://" in config.store:
         raise _Contradiction("store", reason=f"invalid value {config.store!r}: a server serves a folder")
-    if (config.plogs is None) != (config.cpo is None):
-        given, missing = ("plogs", "cpo") if config.cpo is None else ("cpo", "plogs")
-        raise _Contradiction(given, reason=f"${missing} is missing: both are needed, or neither")
-    if config.plogs is not None and not config.plogs.startswith(_PLOGS):
-        kinds = ", ".join(_PLOGS)
-        raise _Contradiction("plogs", reason=f"unknown kind of address: use one that begins with {kinds}")
-    if config.cpo is not None and not config.cpo.startswith(_CPO):
-        kinds = ", ".join(_CPO)
-        raise _Contradiction("cpo", reason=f"unknown kind of address: use one that begins with {kinds}")
-    if config.advertise is not None and config.plogs is None:
-        raise _Contradiction("advertise", reason="only servers that share a store advertise: $plogs and $cpo name it")
+    _check_cluster(config)
     if config.port == config.http_port != 0:
         raise _Contradiction(
             "http_port", "port", reason=f"$port and $http_port are both {config.port}: they have to differ"
@@ -281,3 +272,19 @@ def _check_together(config: Config) -> None:
             f"$max_inflight_bytes, {config.max_inflight_bytes}, has no budget for a message of $max_message_bytes, "
         )
         raise _Contradiction("max_inflight_bytes", "max_message_bytes", reason=reason + str(config.max_message_bytes))
+
+
+def _check_cluster(config: Config) -> None:
+    if (config.plogs is None) != (config.cpo is None):
+        given, missing = ("plogs", "cpo") if config.cpo is None else ("cpo", "plogs")
+        raise _Contradiction(given, reason=f"${missing} is missing: both are needed, or neither")
+    if config.plogs is not None and not config.plogs.startswith(_PLOGS):
+        kinds = ", ".join(_PLOGS)
+        raise _Contradiction("plogs", reason=f"unknown kind of address: use one that begins with {kinds}")
+    if config.cpo is not None and not config.cpo.startswith(_CPO):
+        kinds = ", ".join(_CPO)
+        raise _Contradiction("cpo", reason=f"unknown kind of address: use one that begins with {kinds}")
+    if config.advertise is not None and config.plogs is None:
+        raise _Contradiction("advertise", reason="only servers that share a store advertise: $plogs and $cpo name it")
+    if config.advertise is not None and not _HOST_AND_PORT.fullmatch(config.advertise):
+        raise _Contradiction("advertise", reason=f"invalid value {config.advertise!r}: use host:port, as in plant:7367")

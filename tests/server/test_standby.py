@@ -161,8 +161,8 @@ def test_two_servers_with_one_port_are_noticed_while_both_stand_by(tmp_path: Pat
         ({"plogs": "memory:"}, "unknown kind of address"),
         ({"plogs": "ftp://host"}, "unknown kind of address"),
         ({"cpo": "redis://:secret@host"}, "unknown kind of address"),
-        ({"advertise": "a"}, "advertise"),
-        ({"advertise": "penstock://a:1"}, "advertise"),
+        ({"advertise": "a"}, "use host:port"),
+        ({"advertise": "penstock://a:1"}, "use host:port"),
         ({"advertise": "a:1", "plogs": None, "cpo": None}, "only servers that share a store advertise"),
     ],
 )
