@@ -158,10 +158,10 @@ class StreamCopy:
             if len(spans) == len(head):  # or it was truncated meanwhile
                 break
         spans.sort(key=lambda span: span.low)
-        count = len(spans)
-        is_even = all((span.low, span.high) == (part / count, (part + 1) / count) for part, span in enumerate(spans))
-        first = 0 if is_even else count  # others are made by scaling a new stream
-        return Begun(self._info.uid, spans, list(range(first, first + count)), head)
+        parts = len(spans)
+        is_even = all((span.low, span.high) == (part / parts, (part + 1) / parts) for part, span in enumerate(spans))
+        first = 0 if is_even else parts  # others are made by scaling a new stream
+        return Begun(self._info.uid, spans, list(range(first, first + parts)), head)
 
     def _begin_segments(self, info: StreamInfo, begun: Begun) -> None:
         if info.events:
@@ -193,8 +193,8 @@ class StreamCopy:
             raise self._conflict("its copy has other events behind those that were copied")
 
     def _has_more(self, checked: Checked) -> bool:
-        start: StreamCut | None = StreamCut.of(self._name, checked.target_tail)
         try:
+            start = StreamCut.of(self._name, checked.target_tail)
             return next(self._target.read(self._name, start), None) is not None
         except DataTruncated:
             return next(self._target.read(self._name), None) is not None

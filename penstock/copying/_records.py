@@ -17,8 +17,6 @@ from penstock.errors import CopyFailed, NoSuchStream
 from penstock.model import Fixed, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.store import Store
     from penstock.stream import StreamWriter
 
@@ -143,13 +141,13 @@ class CopyLog:
         name = log_name(stream)
         target.create_stream(name, config=StreamConfig(scaling=Fixed(1), tags=(LOG_TAG,)), exist_ok=True)
         self._writer: StreamWriter = target.writer(name, WRITER_ID)
-        self.records: Sequence[Record] = records_of(target, stream)
+        self.records = records_of(target, stream)
 
     def add(self, record: Record) -> int:
         """Make a record durable; return its number."""
         number = len(self.records)
         self._writer.write_event(msgspec.json.encode(record), number=number).result()
-        self.records = [*self.records, record]
+        self.records.append(record)
         return number
 
     def close(self) -> None:
