@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, BadRecord
+from penstock.repo._graph import check_acyclic
 from penstock.repo._index import Index, decode_rows, encode_rows
 from penstock.repo._keys import check_key, check_parents
 from penstock.repo.kinds import KINDS
@@ -96,6 +97,7 @@ def invalidity(record: InsertRecord, blocks: Sequence[ItemBlock | None], offset:
     """Return why no repository has written an insert whose record is at an offset; None if one may have."""
     if None in blocks or len(blocks) != record.blocks or record.base > offset:
         return "its blocks are not there"
+    parents: dict[Key, tuple[Key, ...]] = {}
     try:
         items = 0
         for block in filter(None, blocks):
@@ -103,9 +105,11 @@ def invalidity(record: InsertRecord, blocks: Sequence[ItemBlock | None], offset:
             for number, key in enumerate(block.keys):
                 check_key(key)
                 check_parents(key, block.parents(number))
+                parents[key] = block.parents(number)
                 if block.kind(number) not in KINDS:
                     return f"it has an item of the unknown kind {block.kind(number)!r}"
-    except BadArgument as error:
+        check_acyclic(parents)
+    except (BadArgument, BadRecord) as error:
         return str(error)
     return None if items == record.items else f"it has {items:,} items instead of {record.items:,}"
 

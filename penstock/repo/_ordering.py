@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from penstock.repo._index import Place
     from penstock.repo._items import Items
-    from penstock.repo._keys import Key
 
 __all__ = ["Located", "parents_first"]
 
@@ -73,12 +72,8 @@ def _ordered(rows: NDArray[np.int64], item_at: Callable[[int], Located]) -> Iter
         parents.extend(map(hash, layer.parents_at(place)))
         ends.append(len(parents))
 
-    def key_of(number: int) -> Key:
-        layer, place = item_at(int(rows[number]))
-        return layer.key_at(place)
-
     numbers = _numbers_of(np.frombuffer(parents, np.int64), np.frombuffer(hashes, np.int64))
-    for number in topological_rows(array("q", numbers.tobytes()), ends, key_of):
+    for number in topological_rows(array("q", numbers.tobytes()), ends):
         yield int(rows[number])
 
 

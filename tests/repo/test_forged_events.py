@@ -16,7 +16,7 @@ from penstock.repo import REFS, REVISIONS, TEXTS, TOPOLOGICAL, Everything, Ref, 
 from penstock.repo._block import Item, encode_block
 from penstock.repo._events import InsertRecord, encode_index_event, encode_insert_record
 from penstock.repo._index import Index
-from tests.repo.streams import Items, contents, everything, history
+from tests.repo.streams import Items, contents, everything, history, keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +86,10 @@ HOSTILE: dict[str, list[bytes | InsertRecord]] = {
     "unknown kind": [encode_block([item((TEXTS, b"new", b"r1"), kind="rot13")]), record()],
     "negative depth": [encode_block([TEXT], basis=[((TEXTS, b"f", b"r0"), b"x")], depth=-1), record()],
     "deep": [encode_block([TEXT], basis=[((TEXTS, b"f", b"r0"), b"x")], depth=99), record()],
+    "circle of its own": [
+        encode_block([item((REVISIONS, b"a"), ((REVISIONS, b"b"),)), item((REVISIONS, b"b"), ((REVISIONS, b"a"),))]),
+        record(items=2),
+    ],
     "circle": [encode_block([item((REVISIONS, b"ghost"), ((REVISIONS, b"late"),))]), record()],
 }
 
@@ -108,6 +112,19 @@ def test_event_that_no_repository_writes_is_passed_over(
     copy = Repository.open(store, "code/copy", create=True)
     assert copy_revisions(repo, copy).revisions == 4
     assert copy.check().is_good
+
+
+def test_circle_of_several_inserts_does_not_end_streams(store: Store, repo: Repository) -> None:
+    """Their records hide which parents are missing; everything else is streamed parents first, and a check names it."""
+    a, b = (REVISIONS, b"a"), (REVISIONS, b"b")
+    before = contents(everything(repo))
+    write(store, encode_block([item(a, (b,))]), record(), encode_block([item(b, (a,))]), record())
+    for reader in (repo, Repository.open(store, NAME)):
+        found = keys(reader.get_repository_stream(Everything(), TOPOLOGICAL))
+        assert sorted(found) == sorted([*before, a, b])
+        assert found.index((REVISIONS, b"r0")) < found.index((REVISIONS, b"r3"))
+        (error,) = reader.check().errors
+        assert "its own ancestor" in str(error)
 
 
 def test_stored_item_stays_what_it_was_when_another_is_forged(store: Store, repo: Repository) -> None:
