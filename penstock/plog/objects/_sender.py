@@ -1,9 +1,12 @@
-"""The threads of an owner: one decides when a group is put, some put groups, and one compacts."""
+"""The threads of an owner: some put groups, and one compacts.
+
+Those that put take turns: the leader waits until there is a group and puts it, and another thread is the leader then.
+So the thread that knows of a group puts it, without waking another one first.
+"""
 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from penstock.plog.objects._commit import PutGroup
@@ -25,7 +28,7 @@ class Sender:
         self._trim = trim  # called when plogs have been compacted
         self._maintenance = maintenance
         self._threads: list[threading.Thread] = []
-        self._pool: ThreadPoolExecutor | None = None
+        self._turn = threading.Lock()  # held by the leader
         self._closing = False
 
     def begin(self) -> None:
@@ -35,29 +38,25 @@ class Sender:
         with self._journal.changed:
             if self._threads or self._closing:
                 return
-            workers = self._journal.settings.puts_in_flight_max
-            self._pool = ThreadPoolExecutor(workers, thread_name_prefix="penstock-put")
-            self._threads = [
-                threading.Thread(target=target, args=args, name=name, daemon=True)
-                for target, args, name in (
-                    (self._send, (self._pool,), "penstock-sender"),
-                    (self._maintain, (), "penstock-compaction"),
-                )
-            ]
+            threads = [(self._send, "penstock-put")] * self._journal.settings.puts_in_flight_max
+            threads.append((self._maintain, "penstock-compaction"))
+            self._threads = [threading.Thread(target=target, name=name, daemon=True) for target, name in threads]
             for thread in self._threads:
                 thread.start()
 
-    def _send(self, pool: ThreadPoolExecutor) -> None:
+    def _send(self) -> None:
+        while (group := self._next_group()) is not None:
+            self._journal.put(group)
+
+    def _next_group(self) -> PutGroup | None:
+        """Wait as the leader until there is a group to put; None if there will be no more."""
         journal = self._journal
-        while True:
-            with journal.changed:
-                group = journal.take()
-                if not isinstance(group, PutGroup):
-                    if self._closing or journal.is_stopped:
-                        return
-                    journal.changed.wait(group)
-                    continue
-            pool.submit(journal.put, group)
+        with self._turn, journal.changed:
+            while not isinstance(group := journal.take(), PutGroup):
+                if self._closing or journal.is_stopped:
+                    return None
+                journal.changed.wait(group)
+            return group
 
     def _maintain(self) -> None:
         journal = self._journal
@@ -78,7 +77,5 @@ class Sender:
             journal.changed.notify_all()
         for thread in self._threads:
             thread.join()
-        if self._pool is not None:
-            self._pool.shutdown()
         if not journal.is_stopped and journal.objects_since:
             self._journal.run(self._maintenance.checkpoint)
