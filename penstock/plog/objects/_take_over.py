@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.errors import NoSuchObject, ObjectChanged, StoreFenced
+from penstock.errors import JournalCorrupt, NoSuchObject, ObjectChanged, StoreFenced
 from penstock.plog.objects._checkpoint import CHECKPOINT_NAME, StoreCheckpoint, pack_checkpoint, unpack_checkpoint
 from penstock.plog.objects._records import (
     JOURNAL_HEADER_SIZE,
@@ -116,11 +116,27 @@ def _read_on(requests: Requests, recovery: Recovery, run: Callable[..., Iterable
         count = _AHEAD
 
 
+def _is_new(requests: Requests) -> bool:
+    """Return whether no process has ever owned the store: without a checkpoint it would look as if it were empty.
+
+    Processes that ended while they opened it for the first time have left fences, at the first numbers.
+    """
+    objects = requests.objects
+    fences = requests.again(lambda: list(objects.names("journal/")))
+    plogs = requests.again(lambda: next(objects.names("plogs/"), None))
+    return plogs is None and fences == [journal_name(number) for number in range(len(fences))]
+
+
 def _load(requests: Requests) -> tuple[StoreCheckpoint, str | None]:
     objects = requests.objects
     try:
         stored = requests.again(lambda: objects.get(CHECKPOINT_NAME))
     except NoSuchObject:
+        if not _is_new(requests):
+            if requests.again(lambda: objects.exists(CHECKPOINT_NAME)):  # another process has just made it
+                return _load(requests)
+            where = objects.where(CHECKPOINT_NAME)
+            raise JournalCorrupt(where, offset=None, reason="it is gone, though the store holds plogs") from None
         return StoreCheckpoint(0, 0, 0, b"", "", StoreState(), {}), None
     return unpack_checkpoint(stored.data, where=objects.where(CHECKPOINT_NAME)), stored.tag
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import FormatUnknown, StorageUnavailable, StorageUnusable, StoreFenced
+from penstock.errors import FormatUnknown, JournalCorrupt, StorageUnavailable, StorageUnusable, StoreFenced
 from penstock.plog.objects import ObjectPlogs, ObjectSettings, _requests
 from penstock.testing import FaultyObjects, MemoryObjects, ObjectFault
 from tests.plog.conftest import crowded
@@ -170,6 +170,49 @@ def test_an_append_may_be_acknowledged_before_its_submission_returns() -> None:
             assert plogs.seal(plog_id, 400) == 400
     finally:
         sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_a_store_whose_checkpoint_is_gone_is_damaged_and_not_empty(*, bulk: bool) -> None:
+    """It would be taken for a new store, and its journal would be written again from the beginning."""
+    bucket = MemoryObjects()
+    with ObjectPlogs(bucket, settings=ObjectSettings(group_wait_s=0, part_size_min=1000)) as plogs:
+        plogs.append(plogs.create(size=10_000), 0, bytes(2000 if bulk else 5))
+    bucket.delete("checkpoint")
+    before = list(bucket.names(""))
+    with pytest.raises(JournalCorrupt, match="it is gone"):
+        ObjectPlogs(bucket)
+    assert list(bucket.names("")) == before
+
+
+def test_a_process_that_ends_while_it_makes_a_store_leaves_a_new_one() -> None:
+    """Its fence is there, and nothing else."""
+    bucket = MemoryObjects()
+    for _ in range(3):
+        objects = FaultyObjects(bucket)
+        objects.fail(ObjectFault.LOST, on="replace", call=None, prefix="checkpoint")
+        with pytest.raises(StorageUnavailable):
+            ObjectPlogs(objects, settings=ObjectSettings(unavailable_max_s=0.0))
+    with ObjectPlogs(bucket, settings=ObjectSettings(group_wait_s=0)) as plogs:
+        assert plogs.append(plogs.create(size=10), 0, b"data") == 4
+
+
+def test_opening_a_store_of_many_plogs_takes_few_requests() -> None:
+    """Nothing is listed, and no object of a plog is looked at before it is used."""
+    bucket = MemoryObjects()
+    settings = ObjectSettings(group_wait_s=0, compact_size_min=100)
+    with ObjectPlogs(bucket, settings=settings) as plogs:
+        plog_ids = [plogs.create(size=1000) for _ in range(300)]
+        for plog_id in plog_ids:
+            plogs.append(plog_id, 0, bytes(200))
+            plogs.seal(plog_id, 200)
+        plogs.check_running()
+    objects = FaultyObjects(bucket)
+    with ObjectPlogs(objects, settings=settings) as plogs:
+        assert sum(objects.calls.values()) < 20
+        assert objects.calls["names"] == 0
+        assert {plogs.info(plog_id).length for plog_id in plog_ids} == {200}
+        assert bytes(plogs.read(plog_ids[7], 190, 10)) == bytes(10)
 
 
 def test_bytes_that_change_after_an_append_was_submitted_do_not_change_it() -> None:
