@@ -12,6 +12,7 @@ alone: taking the partition over fences it.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 from contextlib import contextmanager, suppress
@@ -77,6 +78,7 @@ class ServerLeases:
         self._presence: Lease | None = None
         self._partition: Lease | None = None
         self._troubles: dict[str, str] = {}  # why a lease could not be acquired or renewed the last time, by its name
+        self._patient_until = -math.inf  # until then the owner may renew its lease: the oracle was away
         self.lost: str | None = None  # why the partition must be given up, if it must
         self.owner: str | None = None  # the address of the last owner of the partition that this server has seen
         self.renew()
@@ -92,10 +94,14 @@ class ServerLeases:
     def acquire(self) -> bool:
         """Acquire the lease on the partition, if it is free; return whether this server has it now."""
         with self._lock, self._noted(_PARTITION):
+            asked, was_away = self._clock.elapsed(), _PARTITION in self._troubles
             held = self._cpo.lease(_PARTITION + PARTITION)  # first, because asking for a lease is a write
+            now = self._clock.elapsed()
+            if was_away or now - asked > LEASE_S:
+                self._patient_until = now + LEASE_S
             if held is not None:
                 self.owner = _described(held, None).address
-            elif self._presence is not None:
+            elif self._presence is not None and now >= self._patient_until:
                 with suppress(LeaseHeld):  # another server was faster
                     self._partition, self.lost = self._acquired(_PARTITION + PARTITION), None
                     return True

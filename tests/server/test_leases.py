@@ -103,9 +103,15 @@ def test_an_owner_goes_on_while_the_oracle_is_away(
         assert owner.lost is None
         assert "it is away" in str(owner.trouble)
         assert "it is away" in str(other.trouble)
+        clock.advance(60.0)
+    assert not other.acquire(), "the owner gets a chance to acquire the lease again"
     owner.renew()
+    clock.advance(LEASE_S - 0.1)
     assert not other.acquire()
     assert (owner.lost, owner.trouble, other.trouble) == (None, None, None)
+    clock.advance(LEASE_S)
+    other.renew()
+    assert other.acquire(), "but not for ever"
 
 
 def test_a_server_with_the_address_of_another_does_not_take_over(cpo: Cpo, clock: ManualClock) -> None:
