@@ -531,6 +531,7 @@ DECODERS: Final[dict[str, Decoder]] = {
     "repo-table": Decoder(repo.table, repo.BLOCK_ERRORS, "msgpack", repo.tables),
     "repo-index": Decoder(repo.block_index, (ValueError,), "bytes", repo.block_indexes),
     "repo-event": Decoder(repo.index_event, (ValueError,), "bytes", repo.index_events),
+    "repo-insert": Decoder(repo.insert_record, (ValueError,), "bytes", repo.insert_records),
     "repo-bundle": Decoder(repo.bundle, (errors.BundleCorrupt,), "bytes", repo.bundles, sample=500),
     "repo-knit": Decoder(repo.delta("knit-delta"), (), "bytes", lambda: repo.deltas("knit-delta")),
     "repo-annotated": Decoder(

@@ -14,7 +14,14 @@ import zstandard
 from penstock import errors
 from penstock.repo import Bundle, Everything, Inventory, InventoryEntry, Ref, RevisionText
 from penstock.repo._block import _HEAD, BlockDamaged, Item, ItemBlock, encode_block
-from penstock.repo._events import decode_index_event, encode_index_event
+from penstock.repo._events import (
+    InsertRecord,
+    decode_index_event,
+    decode_insert_record,
+    encode_index_event,
+    encode_insert_record,
+    invalidity,
+)
 from penstock.repo._index import Index, decode_rows
 from penstock.repo._refs import decode_refs, encode_refs
 from penstock.repo._revision import join_signature, split_signature
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 _BODY: Final = bytes(range(256)) * 16
 _KEY: Final = (b"texts", b"f", b"r2")
 _PARENTS: Final = ((b"texts", b"f", b"r1"),)
+_ITEM: Final = Item(_KEY, _PARENTS, bytes(20), "fulltext", b"text")
 _BASIS: Final = b"alpha\nbeta\ngamma\n"
 _TEXTS: Final = (b"alpha\nBETA\ngamma\ndelta", b"", b"alpha\nbeta\n", b"version x\n1,2,1\nend r2\n")
 
@@ -85,6 +93,18 @@ def index_events() -> list[bytes]:
     index = Index()
     index.add([(36, [_KEY])])
     return [encode_index_event(index.sorted(), start=0, end=99, last_insert=70, ghosts=[_KEY], earlier=[])]
+
+
+def insert_record(data: bytes) -> None:
+    """Read the record of an insert, which may say anything, of a block with one item."""
+    record = decode_insert_record(data)
+    reason = invalidity(record, [ItemBlock(encode_block([_ITEM]))], 99)
+    assert (reason is None) <= (record.blocks == record.items == 1 and record.base <= 99)
+
+
+def insert_records() -> list[bytes]:
+    """Return records of inserts."""
+    return [encode_insert_record(InsertRecord(b"id", base, 1, 1, [_KEY])) for base in (0, 99, 1 << 40)]
 
 
 class _File:
