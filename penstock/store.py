@@ -258,6 +258,10 @@ class Store(Protocol):
     def close(self) -> None:
         """Flush all writers, close writers and readers, and let go of the storage or the connection."""
 
+    def __dir__(self) -> Iterable[str]:
+        """Return what users can rely on, for tab completion: an engine has other parts, which the server uses."""
+        return dir(Store)
+
     def __enter__(self) -> Self:
         """Close the store at the end of the block."""
 

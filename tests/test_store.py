@@ -89,6 +89,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def test_users_see_what_is_documented_and_nothing_of_the_inside(store: Store) -> None:
     """Tab completion is the first documentation: a method of the engine's own would be called, and break something."""
+    assert public(store) == public(Store)
     store.create_stream(STREAM)
     group = store.create_reader_group("g", [STREAM])
     with store.writer(STREAM) as writer, group.reader("r") as reader:
