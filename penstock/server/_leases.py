@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LEASE_S", "RENEW_S", "ClusterServer", "ServerLeases", "cluster_servers"]
 
-LEASE_S: Final = 2.5  # a server that was killed is replaced this long after its last renewal, and a moment more
-RENEW_S: Final = 0.75  # so that two renewals may be late, or fail
+LEASE_S: Final = 2.0  # a server that was killed is replaced this long after its last renewal, and a moment more
+RENEW_S: Final = 0.5  # so that three renewals may be late, or fail
 _SERVER: Final = "server/"
 _PARTITION: Final = "partition/"
 _logger: Final = logging.getLogger("penstock.server")
