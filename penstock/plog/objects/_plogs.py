@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock import forks
-from penstock.errors import BadArgument, NoSuchPlog, PlogSealed, StorageUnavailable, StoreFenced
+from penstock.errors import BadArgument, NoSuchPlog, PlogSealed, StorageUnavailable, StorageUnusable, StoreFenced
 from penstock.model import PlogId
 from penstock.plog._block import LocatedBlocks, clip_extents, pack_block_header
 from penstock.plog._head import BIRTH_SIZE
@@ -290,7 +290,7 @@ class ObjectPlogs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close; an error raised in the block is not replaced by another."""
-        with suppress(StoreFenced, StorageUnavailable) if error is not None else nullcontext():
+        with suppress(StoreFenced, StorageUnavailable, StorageUnusable) if error is not None else nullcontext():
             self.close()
 
     @contextmanager
