@@ -98,7 +98,7 @@ import penstock
 port, name, readers, events, reaches = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 store = penstock.connect(f"penstock://127.0.0.1:{port}")
 if not reaches:
-    store.connection.give_up_files()
+    store.connection.give_up(None, "")
 late = [[] for _ in range(events)]
 tail = store.tail("bench/tail")
 groups = [store.create_reader_group(f"{name}-{number}", ["bench/tail"], tail) for number in range(readers)]
@@ -224,7 +224,7 @@ def throughput(folder: Path) -> Iterator[Figure]:
                     for _ in range(BATCHES):
                         writer.write_batch(batch)
             with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{port}")) as sent:
-                sent.connection.give_up_files()
+                sent.connection.give_up(None, "")
                 reads = [
                     (
                         read_rate(near, "bench/long"),

@@ -104,6 +104,8 @@ def connect(
     token: str | None = None,
     tls: bool | None = None,
     tls_ca: str | os.PathLike[str] | None = None,
+    plogs: str | None = None,
+    plogs_options: Mapping[str, str] | None = None,
 ) -> Store:
     """Open a store: in a folder, which is made if it is not there, on a server, or in memory, at ``memory:``.
 
@@ -116,7 +118,9 @@ def connect(
     A server is at ``penstock://host:port``. It authenticates ``user`` and ``password``, or a ``token``. The connection
     uses TLS, except on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust. Of several
     servers, ``penstock://a:7367,b:7367``, one owns the store and the others stand by: the client finds the owner, also
-    after another server has taken over.
+    after another server has taken over. If its plogs are in a bucket, ``plogs`` is the address of that, such as
+    ``s3://bucket/prefix``: then this process reads events there, with its own credentials, which are in the environment
+    or in ``plogs_options``, and the server sends none.
 
     An argument that has no meaning for the kind of address, such as ``user`` for a folder, is a ``BadArgument``; only
     ``own=False`` is accepted for a server, too, which this process never owns.
@@ -125,7 +129,15 @@ def connect(
 
     check_kind("exclusive", exclusive, bool)
     check_kind("own", own, bool)
-    for_server = {"user": user, "password": password, "token": token, "tls": tls, "tls_ca": tls_ca}
+    for_server = {
+        "user": user,
+        "password": password,
+        "token": token,
+        "tls": tls,
+        "tls_ca": tls_ca,
+        "plogs": plogs,
+        "plogs_options": plogs_options,
+    }
     if isinstance(address, str) and address.startswith("penstock://"):
         _refuse(
             "a server",
@@ -136,9 +148,10 @@ def connect(
                 else maintenance_interval_s,
             },
         )
-        from penstock.client import RemoteStore, find_server  # noqa: PLC0415
+        from penstock.client import RemoteStore, find_server, open_objects  # noqa: PLC0415
 
-        return RemoteStore(find_server(address, user=user, password=password, token=token, tls=tls, tls_ca=tls_ca))
+        finder = find_server(address, user=user, password=password, token=token, tls=tls, tls_ca=tls_ca)
+        return RemoteStore(finder, objects=open_objects(plogs, plogs_options))
     if address == "memory:":
         _refuse("a store in memory", {"exclusive": exclusive or None, "own": None if own else own, **for_server})
     if not is_folder(address):

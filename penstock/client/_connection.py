@@ -60,6 +60,7 @@ from penstock.wire.operations import repositories, sessions, streams
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock.client._objects import PlogObjects
     from penstock.wire import Notification
     from penstock.wire.operations import Operation
 
@@ -231,9 +232,12 @@ class Channel:
 class Connection:
     """Calls a server, over one channel after another."""
 
-    def __init__(self, finder: Finder, push: Push, lost: Callable[[Channel], None]) -> None:
+    def __init__(
+        self, finder: Finder, push: Push, lost: Callable[[Channel], None], objects: PlogObjects | None
+    ) -> None:
         forks.guard(self)
         self._finder, self._push, self._lost = finder, push, lost
+        self._objects = objects  # None: there is no bucket, or it was given up
         self._lock = threading.Lock()
         self._access_lock = threading.Lock()  # held during the access probe
         self._access: tuple[Channel | None, PlogFiles | None] = (None, None)  # on which channel, and the files
@@ -328,8 +332,13 @@ class Connection:
                 with suppress(ForkedHandle):  # in a child it is the parent's
                     channel.end_reading(reader)
 
-    def files(self, stream: str, segment: int, offset: int) -> PlogFiles | None:
-        """Return the files of the store if this process has direct access, which is probed once per channel."""
+    def direct_access(self, stream: str, segment: int, offset: int) -> PlogObjects | PlogFiles | None:
+        """Return the objects of the store if its user has named them, or its files if this process has access to them.
+
+        The latter is probed once per channel.
+        """
+        if self._objects is not None:
+            return self._objects
         channel = self.channel
         if self._access[0] is not channel:
             run_locked(self._access_lock, lambda: self._find_files(channel, stream, segment, offset))
@@ -339,9 +348,13 @@ class Connection:
         if self._access[0] is not channel:
             self._access = channel, _probed(channel, stream, segment, offset)
 
-    def give_up_files(self) -> None:
-        """Give direct access up, and have everything sent, while the channel lasts."""
-        self._access = self.channel, None
+    def give_up(self, access: PlogObjects | PlogFiles | None, reason: str) -> None:
+        """Give direct access up, and have everything sent: of files while the channel lasts, of objects for ever."""
+        if access is not None and access is self._objects:
+            self._objects = None
+            _logger.warning("no more direct reads of %s: %s; the server sends its events", access.where(), reason)
+        else:
+            self._access = self.channel, None
 
     def close(self) -> None:
         """Close the channel, and open no other."""

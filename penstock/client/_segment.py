@@ -7,8 +7,17 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from penstock.client._connection import ConnectionLost, busy_retry
+from penstock.client._objects import PlogObjects
 from penstock.deadlines import DeadlineExceeded, time_left
-from penstock.errors import BadArgument, PlogCorrupt, ServerBusy, ServerError
+from penstock.errors import (
+    BadArgument,
+    NoSuchObject,
+    PlogCorrupt,
+    ServerBusy,
+    ServerError,
+    StorageUnavailable,
+    StorageUnusable,
+)
 from penstock.plog import LocatedBlocks
 from penstock.retry import Retry
 from penstock.stream.format import check_arrow, read_block
@@ -33,8 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["RemoteSegment", "RemoteTimes", "SegmentUpdate"]
 
 _AHEAD: Final = 64 << 20
-_Known = tuple["PlogFiles | None", int, int, list[tuple[int, int, LocatedBlocks]]]
-"""In which files blocks are, from where on, up to where, and where each plog of them begins, counts from, and is."""
+_FETCH_AHEAD: Final = 16 << 20  # of objects, in the background
+_Known = tuple["PlogObjects | PlogFiles | None", int, int, list[tuple[int, int, LocatedBlocks]]]
+"""Where blocks are read, from which offset up to which, and of each plog where it begins, counts from, and is."""
 
 _Stored = tuple[int, memoryview, int]
 """Where a block begins, its bytes, and from when on it counts if that was in a transaction; 0 otherwise."""
@@ -79,37 +89,54 @@ class RemoteSegment:
             yield stored[0], stored[0] + len(stored[1]), stored
 
     def _views(self, offset: int, stop: int) -> Iterator[_Stored]:
-        """Return the blocks of a range as they are stored, from the files where this process has direct access."""
+        """Return the blocks of a range as they are stored, from files or objects where this process has access."""
         found: list[_Stored] = []
+        access: PlogObjects | PlogFiles | None = None
         try:
-            files = self._connection.files(*self.key, offset)
-            if files is not None:
-                found = self._located(files, offset, stop)
-        except PlogCorrupt:
-            self._connection.give_up_files()  # the server finds out whether it is damaged
-        except ConnectionLost:
+            access = self._connection.direct_access(*self.key, offset)
+            if access is not None:
+                found = self._located(access, offset, stop)
+        except (PlogCorrupt, StorageUnusable) as error:  # the server finds out whether the store is damaged
+            self._connection.give_up(access, str(error))
+        except (ConnectionLost, StorageUnavailable):
             pass
         except OSError:  # the file was removed, or merged with others: where the blocks are now is asked anew
             self._known = (None, 0, 0, [])
         return iter(found) if found else self._sent(offset, stop)
 
-    def _located(self, files: PlogFiles, offset: int, stop: int) -> list[_Stored]:
-        """Return the blocks of a range, from the files; where more of them are is asked for a good deal ahead."""
+    def _located(self, access: PlogObjects | PlogFiles, offset: int, stop: int) -> list[_Stored]:
+        """Return the blocks of a range; where they are is asked once more if an object was deleted meanwhile."""
+        try:
+            return self._read(access, offset, stop)
+        except NoSuchObject:
+            self._known = (None, 0, 0, [])
+        try:
+            return self._read(access, offset, stop)
+        except NoSuchObject as error:
+            self._connection.give_up(access, f"{error}; is it the bucket of this server?")
+            return []
+
+    def _read(self, access: PlogObjects | PlogFiles, offset: int, stop: int) -> list[_Stored]:
+        """Return the blocks of a range, from files or objects; where they are is asked for a good deal ahead."""
         known_to, begin, end, _ = self._known
-        if known_to is not files or not begin <= offset < stop <= end:
+        if known_to is not access or not begin <= offset < stop <= end:
             until = max(stop, min(self.tail, offset + _AHEAD))
             answer = self._connection.call(streams.Locate(*self.key, offset, until))
             self._known = (
-                files,
+                access,
                 offset,
                 until,
                 [(start, time_ms, LocatedBlocks.received(*rest)) for start, time_ms, *rest in answer],
             )
+        if isinstance(access, PlogObjects):
+            for start, _, located in self._known[3]:
+                if start < stop + _FETCH_AHEAD:
+                    access.prefetch(located.between(max(offset - start, 0), stop + _FETCH_AHEAD - start))
         blocks: list[_Stored] = []
         for start, commit_ms, located in self._known[3]:
             if start < stop:
                 part = located.between(max(offset - start, 0), stop - start)
-                blocks += [(start + place, view, commit_ms) for place, view in files.read(part)]
+                blocks += [(start + place, view, commit_ms) for place, view in access.read(part)]
         return blocks
 
     def _sent(self, offset: int, stop: int) -> Iterator[_Stored]:

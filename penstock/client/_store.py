@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.client._connection import Channel, Finder
     from penstock.client._membership import RemoteMembership
+    from penstock.client._objects import PlogObjects
     from penstock.client._segment import SegmentUpdate
     from penstock.model import (
         NextCut,
@@ -65,11 +66,11 @@ _logger: Final = logging.getLogger("penstock.client")
 class RemoteStore(forks.Handle, Store):
     """A store that another process has open. :class:`penstock.Store` describes the methods."""
 
-    def __init__(self, finder: Finder, *, clock: Clock | None = None) -> None:
+    def __init__(self, finder: Finder, *, objects: PlogObjects | None = None, clock: Clock | None = None) -> None:
         forks.guard(self)
-        self._finder = finder
+        self._finder, self._objects = finder, objects
         self.clock: Final = clock or SystemClock()
-        self.connection = Connection(finder, self._notify, self._lose)
+        self.connection = Connection(finder, self._notify, self._lose, objects)
         self.pump = Pump()
         self.memberships: dict[int, RemoteMembership] = {}
         self.hosts: dict[str, RemoteHost] = {}
@@ -80,7 +81,12 @@ class RemoteStore(forks.Handle, Store):
         self._closed = False
         self._reporter: threading.Thread | None = None
         self._report_wake_up = WakeUp()
-        self.connection.channel  # noqa: B018 - a store that cannot be reached is an error at once
+        try:
+            self.connection.channel  # noqa: B018 - a store that cannot be reached is an error at once
+        except BaseException:
+            if objects is not None:
+                objects.close()
+            raise
 
     def __repr__(self) -> str:
         return f"<penstock.Store {self._finder.address!r}>"
@@ -414,6 +420,8 @@ class RemoteStore(forks.Handle, Store):
         self.pump.close()
         self.connection.close()
         self._finder.close()
+        if self._objects is not None:
+            self._objects.close()
         if trouble:
             raise trouble[0]
 

@@ -25,6 +25,8 @@ from penstock.errors import PlogCorrupt
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import numpy.typing as npt
+
     from penstock.ports import Bytes
 
 __all__ = [
@@ -50,6 +52,7 @@ PLOG_BLOCK_HEADER_SIZE: Final = _HEADER.size
 assert PLOG_BLOCK_HEADER_SIZE == 20, "on disk since format 1: a new size needs a new kind"
 _MAGIC: Final = 0x5042
 _KIND: Final = 1
+_POSITION_MAX: Final = 1 << 48
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -122,13 +125,28 @@ class LocatedBlocks:
     extents: tuple[tuple[str, int, int, int], ...] = ()
 
     @classmethod
-    def received(cls, path: object, key: object, first: object, offsets: object) -> LocatedBlocks:
+    def received(cls, path: object, key: object, first: object, offsets: object, extents: object) -> LocatedBlocks:
         """Return the blocks that a server has located; ``PlogCorrupt`` if no plog can have such blocks."""
-        match path, key, first, offsets:
-            case str(), bytes(), int(), bytes() if 0 <= first < 1 << 32 and len(offsets) % 4 == 0 < len(offsets):
+        match path, key, first, offsets, extents:
+            case str(), bytes(), int(), bytes(), list() if (
+                0 <= first < 1 << 32 and len(offsets) % 4 == 0 < len(offsets) and all(map(_is_extent, extents))
+            ):
                 if (np.diff(np.frombuffer(offsets, "<u4").astype(np.int64)) > 0).all():
-                    return cls(path, key, first, offsets)
+                    located = cls(path, key, first, offsets, tuple(map(tuple, extents)))
+                    if not extents or located._is_whole():
+                        return located
         raise PlogCorrupt(str(path), offset=None, reason="the server sent invalid block locations")
+
+    def _positions(self) -> npt.NDArray[np.int64]:
+        """Return the positions in the file at which blocks begin, and at which the last one ends."""
+        offsets = np.frombuffer(self.offsets, "<u4").astype(np.int64)
+        return HEAD_SIZE + (self.first + np.arange(len(offsets))) * PLOG_BLOCK_HEADER_SIZE + offsets
+
+    def _is_whole(self) -> bool:
+        """Return whether the extents follow each other and hold exactly these blocks, each in one of them."""
+        borders = [self.begin, *(start + size for _, _, start, size in self.extents)]
+        starts = [start for _, _, start, _ in self.extents]
+        return [*starts, self.end] == borders and {*starts} <= {*self._positions().tolist()}
 
     @property
     def begin(self) -> int:
@@ -145,9 +163,16 @@ class LocatedBlocks:
         """Return the blocks that hold any byte from offset ``low`` to offset ``high`` of the plog."""
         offsets = np.frombuffer(self.offsets, "<u4")
         first = max(int(np.searchsorted(offsets, low, "right")) - 1, 0)
-        last = int(np.searchsorted(offsets, high, "left"))
+        last = max(first, int(np.searchsorted(offsets, high, "left")))
         part = LocatedBlocks(self.path, self.key, self.first + first, offsets[first : last + 1].tobytes())
         return replace(part, extents=clip_extents(self.extents, part.begin, part.end)) if self.extents else part
+
+
+def _is_extent(extent: object) -> bool:
+    match extent:
+        case [str(), int(position), int(start), int(size)]:
+            return 0 <= position < _POSITION_MAX and 0 <= start < _POSITION_MAX and 0 < size < _POSITION_MAX
+    return False
 
 
 def clip_extents(
@@ -166,8 +191,7 @@ def read_extents(
     located: LocatedBlocks, read: Callable[[str, int, int], memoryview]
 ) -> Iterator[tuple[int, memoryview]]:
     """Return each block, read from its object, with its offset; ``PlogCorrupt`` if one fails its check."""
-    offsets = np.frombuffer(located.offsets, "<u4").astype(np.int64)
-    positions = HEAD_SIZE + (located.first + np.arange(len(offsets))) * PLOG_BLOCK_HEADER_SIZE + offsets
+    positions = located._positions()
     for name, position, start, size in located.extents:
         first, last = np.searchsorted(positions, (start, start + size)).tolist()
         blocks = replace(

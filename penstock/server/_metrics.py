@@ -36,10 +36,12 @@ def new_registry(
     quotas: Callable[[], Iterable[QuotaUse]],
     health: AnyHealth,
     logins: Logins | None = None,
+    *,
+    sent_bytes: Callable[[], int],
 ) -> CollectorRegistry:
     """Return everything there is to measure; ``connections`` count the clients of each protocol."""
     registry = _process_registry()
-    registry.register(_StoreCollector(store, connections, quotas, health, logins))
+    registry.register(_StoreCollector(store, connections, quotas, health, logins, sent_bytes=sent_bytes))
     return registry
 
 
@@ -83,9 +85,11 @@ class _StoreCollector(Collector):
         quotas: Callable[[], Iterable[QuotaUse]],
         health: AnyHealth,
         logins: Logins | None,
+        *,
+        sent_bytes: Callable[[], int],
     ) -> None:
         self._store, self._connections, self._quotas = store, connections, quotas
-        self._health, self._logins = health, logins
+        self._health, self._logins, self._sent_bytes = health, logins, sent_bytes
         self._appended = _Appended()
 
     def describe(self) -> Iterable[Metric]:
@@ -104,6 +108,7 @@ class _StoreCollector(Collector):
         if use is not None:
             yield from _bucket_metrics(use)
         yield _gauge("penstock_open_transactions", "Transactions under way.", {"": len(self._store.transactions.open)})
+        yield CounterMetricFamily("penstock_sent_bytes", "Bytes of events sent over Flight.", self._sent_bytes())
         counts = {kind: count() for kind, count in self._connections.items()}
         yield _gauge("penstock_connections", "Clients that are connected.", counts, label="protocol")
         if self._logins is not None:

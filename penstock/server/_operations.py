@@ -93,7 +93,7 @@ def _locate(session: Session, stream: str, segment: int, offset: int, end: int) 
     try:
         located = session.store.segments.get(stream, segment).locate(offset, end)
         return [
-            [start, commit_ms, location.path, location.key, location.first, location.offsets]
+            [start, commit_ms, location.path, location.key, location.first, location.offsets, location.extents]
             for start, commit_ms, location in located
         ]
     except (KeyError, NoSuchStream):

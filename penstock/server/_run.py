@@ -55,6 +55,9 @@ class DataPlane(Protocol):
     def connections(self) -> int:
         """Return how many clients are connected."""
 
+    def sent_bytes(self) -> int:
+        """Return how many bytes of events were sent to readers."""
+
     def quotas(self) -> list[QuotaUse]:
         """Return the limit and the use of each kind of thing that is limited."""
 
@@ -245,7 +248,7 @@ class StorePorts:
             def uses() -> list[QuotaUse]:
                 return [*service.quotas(), futoin.quota(), *([] if logins is None else logins.uses()), *log_use()]
 
-            registry = new_registry(store, connections, uses, health, logins)
+            registry = new_registry(store, connections, uses, health, logins, sent_bytes=service.sent_bytes)
             registry.register(FutoinCollector(futoin, store))
             http.start(new_app(health, registry, logins, futoin))
             self.port: Final = service.port

@@ -23,7 +23,7 @@ from penstock.errors import BadArgument, NoSuchStream, NotAuthenticated, Penstoc
 from penstock.model import shown
 from penstock.server import _plain as plain
 from penstock.server._appends import append_blocks, append_shared, message_size
-from penstock.server._blocks import Blocks
+from penstock.server._blocks import Blocks, NewBlocks
 from penstock.server._connections import TOO_LARGE, TOO_MUCH, TOO_MUCH_IN_ALL, ConnectionWatch, close_all
 from penstock.server._limits import UNLIMITED, Limits, MessageLimit, QuotaUse
 from penstock.server._operations import HANDLERS
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from penstock.server._permissions import Guard, Principal
     from penstock.stream import Engine
+    from penstock.stream.segment import Segment
 
 __all__ = ["FlightService"]
 
@@ -71,6 +72,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         forks.guard(self)
         self._store, self._limits = store, limits
         self._quotas, self._messages = Quotas(limits), MessageLimit(limits.max_message_bytes)
+        self._sent_bytes = 0  # to readers
         self._waits_of_ended = 0  # how often ended sessions had to wait, because they had too much under way
         self._stored: StoredQuotas | None = None
         self._connections = ConnectionWatch(limits)
@@ -152,7 +154,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         if plain.is_ticket(ticket.ticket):
             with _errors_sent(None):
                 found = plain.read(self._store, asking(context), ticket.ticket)
-                return flight.GeneratorStream(READ_SCHEMA, _with_errors(found))
+                return flight.GeneratorStream(READ_SCHEMA, self._sent(found))
         operation, session_id, args = _understood(ticket.ticket, _Ticket, operations.SHORT_SIZE)
         session = self._session(session_id)
         with _errors_sent(session):
@@ -161,10 +163,10 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 wanted = repositories.GetRepositoryStream.of(args)
                 check(session, ask(), wanted)
                 found = self._repositories.batches(wanted, lambda: check(session, ask(), wanted))
-                return flight.GeneratorStream(REPOSITORY_BLOCKS, _with_errors(_errors_of(session, found)))
+                return flight.GeneratorStream(REPOSITORY_BLOCKS, self._sent(_errors_of(session, found)))
             call = streams.GetBlocks.of(args)
             check(session, ask(), call)
-            return flight.GeneratorStream(BLOCKS, _with_errors(self._blocks(session, ask, call)))
+            return flight.GeneratorStream(BLOCKS, self._sent(self._blocks(session, ask, call)))
 
     def _blocks(
         self, session: Session, ask: Callable[[], Principal], call: streams.GetBlocks
@@ -177,6 +179,21 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             for batch in self._blocks_of.between(found, call.offset, call.end):
                 check(session, ask(), call)  # again: it may take long, and what was granted may be revoked
                 yield batch
+
+    def _sent(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with _all_errors_sent():
+            for batch in batches:
+                self._count_sent(batch.nbytes)
+                yield batch
+
+    def _new_blocks(self, segment: Segment, first: int, tail: int) -> NewBlocks:
+        blocks = self._blocks_of.new(segment, first, tail)
+        self._count_sent(sum(len(block) for *_, block in blocks))
+        return blocks
+
+    def _count_sent(self, size: int) -> None:
+        with self._lock:
+            self._sent_bytes += size
 
     def do_put(
         self,
@@ -244,7 +261,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             is_cancelled=context.is_cancelled,
             inflight=limits.max_inflight_bytes,
             silent_s=limits.idle_timeout_s,
-            new_blocks=self._blocks_of.new,
+            new_blocks=self._new_blocks,
         )
         try:
             with _errors_sent(session):
@@ -321,6 +338,10 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         """Return how many clients are connected."""
         return len(self._sessions)
 
+    def sent_bytes(self) -> int:
+        """Return how many bytes of events were sent to readers."""
+        return self._sent_bytes
+
     def quotas(self) -> list[QuotaUse]:
         """Return the limit and the use of each kind of thing that is limited."""
         if self._stored is None:
@@ -367,11 +388,6 @@ def _log_in(connections: ConnectionWatch, guard: Guard, header: str | None, peer
     """Check credentials; however long that takes, it is not the client that is late."""
     with connections.logging_in(peer):
         return guard(header, peer)
-
-
-def _with_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with _all_errors_sent():
-        yield from batches
 
 
 def _errors_of(session: Session, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

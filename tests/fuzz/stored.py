@@ -16,7 +16,15 @@ from penstock.errors import BadArgument
 from penstock.log._metadata import Metadata
 from penstock.log._partition import _replay as replay_metadata
 from penstock.model import PlogId, StreamConfig, StreamCut, Watermark
-from penstock.plog._block import HEAD_SIZE, LocatedBlocks, crc32c, pack_block_header, read_located, unpack_block_header
+from penstock.plog._block import (
+    HEAD_SIZE,
+    LocatedBlocks,
+    crc32c,
+    pack_block_header,
+    read_extents,
+    read_located,
+    unpack_block_header,
+)
 from penstock.plog._head import STATE_POSITION, State, pack_new_head
 from penstock.plog._journal_file import JOURNAL_HEAD_SIZE, JournalHead, pack_record_header, scan_journal
 from penstock.plog._replica import Damage, recover_replica
@@ -251,17 +259,22 @@ def journals() -> list[bytes]:
 def located(data: bytes) -> None:
     """Read blocks where a server says that they are."""
     try:
-        first, offsets, low, high = msgspec.msgpack.decode(data, type=tuple[int, bytes, int, int])
-    except msgspec.MsgspecError:
+        first, offsets, extents, low, high = msgspec.msgpack.decode(data, type=tuple[int, bytes, Any, int, int])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return
     image = bytes(HEAD_SIZE) + _plog_block(b"abc", 0) + _plog_block(b"defgh", 3)
-    blocks = LocatedBlocks.received("plog", UID + BIRTH, first, offsets).between(low, high)
-    list(read_located(blocks, memoryview(image), set()))
+    blocks = LocatedBlocks.received("plog", UID + BIRTH, first, offsets, extents).between(low, high)
+    if extents:  # the objects have the blocks at the same positions as the file
+        list(read_extents(blocks, lambda _, position, size: memoryview(image)[position : position + size]))
+    else:
+        list(read_located(blocks, memoryview(image), set()))
 
 
 def locateds() -> list[bytes]:
     """Return the places of two blocks, and what of them is asked for."""
-    return [msgspec.msgpack.encode((0, struct.pack("<3I", 0, 3, 8), 0, high)) for high in (3, 8)]
+    places = struct.pack("<3I", 0, 3, 8)
+    extents = [[], [["a", 4096, 4096, 48]], [["a", 4096, 4096, 23], ["b", 4119, 4119, 25]]]
+    return [msgspec.msgpack.encode((0, places, found, 0, high)) for high in (3, 8) for found in extents]
 
 
 # Messages

@@ -157,7 +157,7 @@ def fronted(request: pytest.FixtureRequest, folder: Path, token: str) -> Iterato
     uses_tls = request.param == "tls"
     options = {"tls_ca": folder / "server.crt"} if uses_tls else {}
     with serving(folder, tls=uses_tls) as server, opened(server.port, token=token, **options) as store:
-        store.connection.give_up_files()
+        store.connection.give_up(None, "")
         store.create_stream(STREAM, segments=2)
         yield server, store
 

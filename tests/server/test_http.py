@@ -57,7 +57,11 @@ def serve(store: Engine, health: Health) -> Iterator[Callable[..., HttpServer]]:
             stack.callback(server.shutdown)
             logins = None if users is None else Logins(users)
             server.start(
-                new_app(health, new_registry(store, {"http": server.connections}, list, health, logins), logins)
+                new_app(
+                    health,
+                    new_registry(store, {"http": server.connections}, list, health, logins, sent_bytes=lambda: 0),
+                    logins,
+                )
             )
             return server
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def registry(store: Engine, tmp_path: Path) -> CollectorRegistry:
-    return new_registry(store, {"flight": lambda: 7, "http": lambda: 2}, list, Health(store, tmp_path))
+    connections = {"flight": lambda: 7, "http": lambda: 2}
+    return new_registry(store, connections, list, Health(store, tmp_path), sent_bytes=lambda: 5)
 
 
 def figures(registry: CollectorRegistry) -> dict[str, float]:
@@ -107,7 +108,7 @@ def test_requests_to_a_bucket_are_counted(s3_address: str, tmp_path: Path) -> No
         store.create_stream("plant/readings")
         with store.writer("plant/readings") as writer:
             writer.write_batch([b"x" * 1000] * 100)
-        found = figures(new_registry(store, {}, list, Health(store, tmp_path)))
+        found = figures(new_registry(store, {}, list, Health(store, tmp_path), sent_bytes=int))
     assert found["penstock_bucket_requests_total{put}"] > 4
     assert found["penstock_bucket_bytes_total{put}"] > 100_000
     assert found["penstock_bucket_requests_total{get}"] > 1

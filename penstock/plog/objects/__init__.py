@@ -15,8 +15,9 @@ notes where everything lies, so that journal objects can be deleted and the next
     checkpoint                      the state of all plogs before some number of the journal
 """
 
-from penstock.plog.objects._open import open_object_plogs
+from penstock.plog.objects._identity import check_store
+from penstock.plog.objects._open import open_cache, open_object_plogs
 from penstock.plog.objects._plogs import ObjectPlogs
 from penstock.plog.objects._settings import ObjectSettings
 
-__all__ = ["ObjectPlogs", "ObjectSettings", "open_object_plogs"]
+__all__ = ["ObjectPlogs", "ObjectSettings", "check_store", "open_cache", "open_object_plogs"]

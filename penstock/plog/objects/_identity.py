@@ -8,8 +8,9 @@ from penstock.errors import FormatUnknown, NoSuchObject, ObjectChanged, ObjectEx
 
 if TYPE_CHECKING:
     from penstock.plog.objects._requests import Requests
+    from penstock.ports import Objects
 
-__all__ = ["check_bucket", "identify"]
+__all__ = ["check_bucket", "check_store", "identify"]
 
 _NAME: Final = "store"
 _TEXT: Final = b"penstock plogs, object format 1\n"
@@ -27,6 +28,15 @@ def identify(requests: Requests, store_id: bytes) -> str:
             raise FormatUnknown(objects.where(), actual="other objects", known=_TEXT.decode().strip()) from None
         requests.put_own(_NAME, text)  # another process may be first
         stored = requests.again(lambda: objects.get_range(_NAME, 0, _TEXT_SIZE_MAX))
+    return _id_in(stored, objects)
+
+
+def check_store(objects: Objects) -> None:
+    """Raise ``NoSuchObject`` if there is no store below this prefix, ``FormatUnknown`` if it is not ours."""
+    _id_in(objects.get_range(_NAME, 0, _TEXT_SIZE_MAX), objects)
+
+
+def _id_in(stored: memoryview, objects: Objects) -> str:
     if not bytes(stored).startswith(_TEXT):
         actual = bytes(stored).decode(errors="replace").partition("\n")[0]
         raise FormatUnknown(objects.where(_NAME), actual=actual, known=_TEXT.decode().strip())

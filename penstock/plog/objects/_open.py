@@ -14,9 +14,11 @@ from penstock.plog.objects._settings import ObjectSettings
 from penstock.ports import Bucket, BucketAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["open_object_plogs"]
+    from penstock.ports import Objects
+
+__all__ = ["open_cache", "open_object_plogs"]
 
 T = TypeVar("T")
 _TYPES: Final = {"int": int, "float": float, "str": str}
@@ -40,12 +42,7 @@ def open_object_plogs(url: str, *, options: Mapping[str, str] | None = None) -> 
     address = BucketAddress.parse(url)
     settings, cache_settings = parse_settings(address.settings)
     bucket = Bucket(address, options=options)
-    cache = ObjectCache(
-        bucket,
-        folder=Path(cache_settings.cache_folder) if cache_settings.cache_folder else None,
-        memory_max=cache_settings.cache_memory_max,
-        disk_max=cache_settings.cache_size_max,
-    )
+    cache = _cache(bucket, cache_settings, None)
     try:
         return ObjectPlogs(
             bucket,
@@ -56,6 +53,26 @@ def open_object_plogs(url: str, *, options: Mapping[str, str] | None = None) -> 
     except BaseException:
         cache.close()
         raise
+
+
+def open_cache(
+    objects: Objects, query: Mapping[str, str], *, folder: Callable[[], Path | None], size_max: int
+) -> ObjectCache:
+    """Open the cache of a process that only reads, by the settings of an address.
+
+    Without a folder in them, ``folder`` finds one, which has at most ``size_max`` bytes unless they say otherwise.
+    """
+    settings = parse_settings({"cache_size_max": str(size_max), **query})[1]
+    return _cache(objects, settings, None if settings.cache_folder else folder())
+
+
+def _cache(objects: Objects, settings: _CacheSettings, folder: Path | None) -> ObjectCache:
+    return ObjectCache(
+        objects,
+        folder=Path(settings.cache_folder) if settings.cache_folder else folder,
+        memory_max=settings.cache_memory_max,
+        disk_max=settings.cache_size_max,
+    )
 
 
 def parse_settings(query: Mapping[str, str]) -> tuple[ObjectSettings, _CacheSettings]:

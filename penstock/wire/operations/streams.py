@@ -234,7 +234,7 @@ class Unwatch(Operation):
 
 @declare("locate", "read", repeats=True)
 class Locate(Operation):
-    """Return in which files the blocks of a segment are, for a client with direct access to them."""
+    """Return in which files or objects the blocks of a segment are, for a client with direct access to them."""
 
     stream: StreamName
     segment: Number
