@@ -11,6 +11,8 @@ FUZZ := $(VENV)-fuzz
 ATHERIS := $(FUZZ)/atheris
 UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/ports tests/repo tests/stream tests/testing tests/wire \
   tests/test_connect.py tests/test_dependencies.py tests/test_ports.py tests/test_seeds.py tests/test_tidy.py
+QUICK := (not remote or store_protocol) and not crash and not kill and not damage and not protocols \
+  and not faults and not full_disk and not power_loss
 
 .PHONY: help setup check test fuzz explore lint format demo bench clean
 
@@ -30,7 +32,7 @@ $(CLASSES): $(READY) tools/spark_classes.py
 	  $(BIN)/python tools/spark_classes.py 2>&1 | cat >/dev/null # which waits for Java, too
 
 check: lint ## Run the checks and the unit tests, while you work on a change
-	@$(BIN)/pytest -q -n 2 -k "(not remote or store_protocol) and not crash and not kill and not damage and not protocols" $(UNIT)
+	@$(BIN)/pytest -q -n 2 -k "$(QUICK)" $(UNIT)
 
 test: $(READY) ## Run every check, then every test
 	@$(MAKE) --no-print-directory -j2 lint $(CLASSES)
