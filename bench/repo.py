@@ -1,10 +1,11 @@
 """Repositories: their size and speed beside git and Breezy, in one run, in turns, on two histories.
 
 Run it on an otherwise idle machine: ``python -m bench.repo [FOLDER]``; the folder is made, filled and removed. One
-history is that of this checkout, if it is one of git; the other has 5,000 revisions and is made from a seed. git packs
-both as tightly as it can (``--depth=250 --window=250``), and is read through Python's ``subprocess``, in the order of
-its pack. Breezy runs in a process of its own, and measures itself. Deltas and reads of one text take the time of one
-processor, on both sides, which other work on the machine makes less noisy than that of a clock.
+history is that of this checkout, if it is one of git; the other has 5,000 revisions and is made from a seed. Size and
+memory are measured at a quarter and at four times as many, too. git packs all as tightly as it can (``--depth=250
+--window=250``), and is read through Python's ``subprocess``, in the order of its pack. Breezy runs in a process of its
+own, and measures itself. Deltas and reads of one text take the time of one processor, on both sides, which other work
+on the machine makes less noisy than that of a clock.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 REVISIONS = 5_000
+LENGTHS = (REVISIONS // 4, REVISIONS, 4 * REVISIONS)  # of the histories whose size and memory are measured
 PAIRS, READS, AGAIN = 400, 60, 10
 SIZE_MAX = 1.3  # of git's pack
 TIMES_GIT, ENOUGH_MB = 5.0, 100.0  # how quickly texts are to be streamed: whichever is less
@@ -61,6 +63,15 @@ STREAM = "bench/repository"
 ROOT = Path(__file__).parent.parent
 MB = 1e6
 
+IMPORTED = """
+import sys
+from pathlib import Path
+from penstock.embedded import open_store
+from penstock.repo import Repository
+from penstock.repo.git import import_git
+with open_store(Path(sys.argv[1])) as store:
+    import_git(sys.argv[3], Repository.open(store, sys.argv[2], create=True))
+"""
 STREAMED = """
 import sys
 from pathlib import Path
@@ -71,6 +82,8 @@ with open_store(Path(sys.argv[1])) as store:
     for record in stream.iter_contents():
         for factory in record.entries:
             factory.get_bytes_as("fulltext")
+"""
+PEAK = """
 status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
 print(status["VmHWM"].split()[0])
 """
@@ -102,7 +115,7 @@ def git_histories(folder: Path) -> Iterator[tuple[str, Path]]:
 @contextmanager
 def imported(folder: Path, name: str, git: Path) -> Iterator[tuple[Subject, Figure]]:
     """Import a history into a store of its own; give it, and how quick that was."""
-    subprocess.run(["git", "-C", str(git), "repack", "-adfq", "--depth=250", "--window=250"], check=True)
+    pack_tightly(git)
     place = folder / git.stem
     with open_store(place) as store:
         repository = Repository.open(store, STREAM, create=True)
@@ -111,6 +124,12 @@ def imported(folder: Path, name: str, git: Path) -> Iterator[tuple[Subject, Figu
         taken = time.perf_counter() - start
         detail = {"revisions/s": revisions / taken, "revisions": revisions, "s": taken}
         yield Subject(name, git, place, store, repository), Figure(f"import from git, {name}", detail=detail)
+
+
+def pack_tightly(git: Path) -> int:
+    """Let git pack a history as tightly as it can; return the bytes of the pack, without its index."""
+    subprocess.run(["git", "-C", str(git), "repack", "-adfq", "--depth=250", "--window=250"], check=True)
+    return sum(file.stat().st_size for file in git.glob("objects/pack/*.pack"))
 
 
 def size(subject: Subject) -> Iterator[Figure]:
@@ -326,24 +345,30 @@ def read_times(store: Store, keys: list[Key]) -> dict[str, list[float]]:
     return taken
 
 
-def memory(folder: Path) -> Iterator[Figure]:
-    """Measure the most memory that a process has while it streams a history, and one four times as long."""
-    places = {}
-    for revisions in (REVISIONS // 4, REVISIONS):
-        places[revisions] = folder / f"memory-{revisions}"
-        with open_store(places[revisions]) as store:
-            git = make_history(folder / f"memory-{revisions}.git", revisions)
-            import_git(git, Repository.open(store, STREAM, create=True))
-    for ordering in (UNORDERED, TOPOLOGICAL):
-        few, many = (peak_mb(place, ordering) for place in places.values())
-        detail = {f"MB at {count:,}": peak for count, peak in zip(places, (few, many), strict=True)}
-        name = f"memory of a process that streams, {ordering}, so many revisions"
-        yield Figure(name, few / many, 1 / GROWTH_MAX if ordering == UNORDERED else None, detail)
+def growth(folder: Path) -> Iterator[Figure]:
+    """Measure how the size of a repository, and the memory to import and to stream it, grow with a history."""
+    sizes: dict[int, float] = {}
+    peaks: dict[str, list[float]] = {"imports": [], UNORDERED: [], TOPOLOGICAL: []}
+    for revisions in LENGTHS:
+        git = make_history(folder / f"grown-{revisions}.git", revisions)
+        pack, place = pack_tightly(git), folder / f"grown-{revisions}"
+        peaks["imports"].append(peak_mb(IMPORTED, place, str(git)))
+        with open_store(place) as store:
+            sizes[revisions] = pack / store.stream(STREAM).size_bytes
+        for ordering in (UNORDERED, TOPOLOGICAL):
+            peaks[ordering].append(peak_mb(STREAMED, place, ordering))
+    detail = {f"at {count:,}": ratio for count, ratio in sizes.items()}
+    yield Figure("git's packed bytes against ours, at the least", min(sizes.values()), 1 / SIZE_MAX, detail)
+    for work, found in peaks.items():
+        detail = {f"MB at {count:,}": peak for count, peak in zip(LENGTHS, found, strict=True)}
+        name = "imports" if work == "imports" else f"streams, {work}"
+        floor = None if work == "imports" else 1 / GROWTH_MAX
+        yield Figure(f"memory of a process that {name}, so many revisions", found[0] / found[-1], floor, detail)
 
 
-def peak_mb(place: Path, ordering: str) -> float:
-    """Return the peak of the resident memory of a process that streams everything, in MB."""
-    command = [sys.executable, "-c", STREAMED, str(place), STREAM, ordering]
+def peak_mb(script: str, place: Path, argument: str) -> float:
+    """Return the peak of the resident memory of a process that runs a script on a store, in MB."""
+    command = [sys.executable, "-c", script + PEAK, str(place), STREAM, argument]
     return int(subprocess.run(command, capture_output=True, check=True).stdout) * 1024 / MB
 
 
@@ -456,7 +481,7 @@ def main() -> None:
                 peer = None
             for name, git in git_histories(folder):
                 figures += of_history(folder, name, git, peer)
-        figures += [*memory(folder), *opening(folder), *pulls(folder)]
+        figures += [*growth(folder), *opening(folder), *pulls(folder)]
         load = os.getloadavg()[0]
         report(f"repositories, with a load of {load:.1f} on {os.cpu_count()} cores", figures)
     finally:

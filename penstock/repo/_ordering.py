@@ -2,7 +2,8 @@
 
 Texts come first, then inventories, revisions and signatures, because what names others comes behind them. Files come in
 the order in which they are stored. A few numbers of each item are in memory; its key and its parents are read again
-when the turn of its file has come. Keys are compared by their hashes, which nobody can foresee.
+when the turn of its file has come. Keys are compared by their hashes, which differ from process to process, so that no
+source can make two of them equal.
 """
 
 from __future__ import annotations
