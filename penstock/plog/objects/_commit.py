@@ -7,6 +7,7 @@ gap before it, which is what a new owner reads.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from copy import copy
@@ -66,12 +67,11 @@ class PutTicket(msgspec.Struct, eq=False):
 class PutGroup:
     """Changes that become durable with one journal object."""
 
-    __slots__ = ("began", "done", "error", "is_durable", "number", "put", "size", "tickets")
+    __slots__ = ("done", "error", "is_durable", "number", "put", "size", "tickets")
 
     def __init__(self) -> None:
         self.tickets: list[PutTicket] = []
         self.size = 0
-        self.began = 0.0
         self.number = -1
         self.is_durable = False
         self.put: JournalPut | None = None  # what it puts, once that is known
@@ -117,6 +117,7 @@ class GroupCommit:
     def __init__(self, settings: ObjectSettings, *, number: int) -> None:
         self._settings = settings
         self._number = number  # of the next group
+        self._earliest = -math.inf  # the time before which the next group is not put, unless it is full
         self._open = PutGroup()
         self._full: deque[PutGroup] = deque()
         self._under_way: deque[PutGroup] = deque()
@@ -124,13 +125,11 @@ class GroupCommit:
         self.pending_size = 0
         self.acknowledged = number  # the number behind the last group that was acknowledged
 
-    def add(self, subject: TicketSubject, record: Record | None, *block: Bytes, offset: int, now: float) -> PutTicket:
+    def add(self, subject: TicketSubject, record: Record | None, *block: Bytes, offset: int) -> PutTicket:
         """Add a change to the open group; it is full if it has as many bytes as a group may have."""
         group = self._open
         size = sum(map(len, block))
         ticket = PutTicket(group, subject, record, block, size, offset)
-        if not group.tickets:
-            group.began = now
         group.tickets.append(ticket)
         group.size += size
         self.pending_size += size
@@ -147,12 +146,13 @@ class GroupCommit:
             group = self._full.popleft()
         elif not self._open.tickets:
             return None
-        elif not at_once and (wait_s := self._open.began + self._settings.group_wait_s - now) > 0:
+        elif not at_once and (wait_s := self._earliest - now) > 0:
             return wait_s
         else:
             group, self._open = self._open, PutGroup()
         group.number = self._number
         self._number += 1
+        self._earliest = now + self._settings.group_wait_s
         self._under_way.append(group)
         return group
 

@@ -105,7 +105,7 @@ class ObjectJournal:
         """Queue a change: a record, or the block of an append, whose header comes first."""
         with self.changed:
             self._check_open()
-            ticket = self._commit.add(subject, record, *block, offset=offset, now=self._clock.elapsed())
+            ticket = self._commit.add(subject, record, *block, offset=offset)
             if len(ticket.group.tickets) == 1 or ticket.group.size >= self.settings.group_size_max:
                 self.changed.notify_all()  # the sender has something to wait for, or need not wait any more
         return ticket

@@ -18,7 +18,7 @@ before it can succeed at a later one; a larger number needs a new format."""
 class ObjectSettings:
     """How appends are grouped, and when the journal is compacted."""
 
-    group_wait_s: float = 0.02  # how long the first append of a group waits for others
+    group_wait_s: float = 0.02  # between two groups; an append waits so long for others, at most
     group_size_max: int = 8 << 20  # bytes of a group, which is put as one object
     puts_in_flight_max: int = 4  # groups under way at the same time
     pending_size_max: int = 64 << 20  # bytes that wait or are under way; an append above that waits

@@ -26,29 +26,33 @@ def subject(number: int) -> Subject:
 def groups(commit: GroupCommit, count: int) -> list[PutGroup]:
     taken = []
     for number in range(count):
-        commit.add(subject(number), None, bytes(20), b"x" * 90, offset=90, now=0.0)
+        commit.add(subject(number), None, bytes(20), b"x" * 90, offset=90)
         group = commit.next(0.0)
         assert isinstance(group, PutGroup)
         taken.append(group)
     return taken
 
 
-def test_a_group_waits_for_others_until_it_is_old_or_full() -> None:
-    """One put serves all that came within the wait; a full group has nothing to wait for."""
-    commit = GroupCommit(SETTINGS, number=8)
+def test_a_group_waits_after_the_last_one_unless_it_is_full() -> None:
+    """One put serves all that came within the wait; an append to an idle store, or a full group, waits for nothing."""
+    commit = GroupCommit(SETTINGS, number=7)
     assert commit.next(0.0) is None
-    commit.add(subject(1), None, bytes(20), b"abc", offset=3, now=5.0)
-    commit.add(subject(2), None, bytes(20), b"def", offset=3, now=5.5)
+    commit.add(subject(1), None, bytes(20), b"abc", offset=3)
+    first = commit.next(5.0)
+    assert isinstance(first, PutGroup)
+    assert len(list(commit.durable(first))) == 1
+    commit.add(subject(1), None, bytes(20), b"abc", offset=6)
+    commit.add(subject(2), None, bytes(20), b"def", offset=3)
     assert commit.next(5.25) == 0.75
     group = commit.next(6.0)
     assert isinstance(group, PutGroup)
     assert (group.number, len(group.tickets)) == (8, 2)
     assert commit.next(99.0) is None
-    commit.add(subject(1), None, bytes(20), b"x" * 90, offset=93, now=7.0)
+    commit.add(subject(1), None, bytes(20), b"x" * 90, offset=93)
     full = commit.next(7.0)
     assert isinstance(full, PutGroup)
     assert full.number == 9
-    commit.add(subject(1), None, bytes(20), b"y", offset=94, now=7.0)
+    commit.add(subject(1), None, bytes(20), b"y", offset=94)
     assert isinstance(commit.next(7.0, at_once=True), PutGroup)
 
 
@@ -57,7 +61,7 @@ def test_groups_are_acknowledged_in_the_order_of_their_numbers(order: tuple[int,
     """A new owner reads up to the first gap: nothing behind one may be acknowledged."""
     commit = GroupCommit(SETTINGS, number=0)
     taken = groups(commit, 3)
-    commit.add(subject(9), None, bytes(20), b"x" * 90, offset=90, now=0.0)
+    commit.add(subject(9), None, bytes(20), b"x" * 90, offset=90)
     assert commit.next(0.0) is None, "as many are under way as may be"
     acknowledged: list[int] = []
     for index in order:
@@ -72,7 +76,7 @@ def test_nothing_is_acknowledged_after_a_failure() -> None:
     """Also what became durable: only the next owner knows how far it was."""
     commit = GroupCommit(SETTINGS, number=0)
     first, second = groups(commit, 2)
-    commit.add(subject(3), None, bytes(20), b"x", offset=1, now=0.0)
+    commit.add(subject(3), None, bytes(20), b"x", offset=1)
     assert len(commit.fail(StorageUnavailable("memory:", reason="test"))) == 3
     assert not list(commit.durable(first))
     assert not list(commit.durable(second))
@@ -84,11 +88,11 @@ def test_blocks_of_a_plog_lie_together_and_many_bytes_get_an_object_of_their_own
     """One extent for each plog in a group; bulk bytes are put once, and never copied by compaction."""
     commit = GroupCommit(replace(SETTINGS, group_wait_s=0.0, group_size_max=1 << 20), number=4)
     small, large = subject(1), subject(2)
-    commit.add(small, CreateRecord("local", "main", small.uid, 1000, bytes(8)), offset=0, now=0.0)
+    commit.add(small, CreateRecord("local", "main", small.uid, 1000, bytes(8)), offset=0)
     for number in range(3):
-        commit.add(small, None, bytes([number]) * 20, b"abc", offset=3 * number + 3, now=0.0)
-        commit.add(large, None, bytes([number]) * 20, b"d" * 500, offset=500 * number + 500, now=0.0)
-    commit.add(small, SealRecord(small.uid, 9), offset=0, now=0.0)
+        commit.add(small, None, bytes([number]) * 20, b"abc", offset=3 * number + 3)
+        commit.add(large, None, bytes([number]) * 20, b"d" * 500, offset=500 * number + 500)
+    commit.add(small, SealRecord(small.uid, 9), offset=0)
     group = commit.next(0.0)
     assert isinstance(group, PutGroup)
     put = pack_group(group, epoch=2, token=bytes(16), part_size_min=1000)
