@@ -77,7 +77,7 @@ def copy_revisions(
     on_progress(0, len(missing))
     items = done = 0
     while done < len(missing):
-        batch = _Batch(source, missing, done, on_progress)
+        batch = _CopyBatch(source, missing, done, on_progress)
         result = target.insert_stream(batch)
         if result.missing:
             raise RepositoryError(f"the source lacks {key_name(result.missing[0])}: stack it on what has that")
@@ -89,7 +89,7 @@ def copy_revisions(
     return CopyResult(len(missing), items, tuple(sorted(changed)))
 
 
-class _Batch:
+class _CopyBatch:
     """The items of the next revisions, as a stream to be inserted."""
 
     def __init__(

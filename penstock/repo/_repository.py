@@ -15,7 +15,7 @@ import secrets
 import tempfile
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -54,7 +54,7 @@ from penstock.repo._packer import Packer, circle, contradiction
 from penstock.repo._records import UNORDERED, ContentFactory, Record
 from penstock.repo._refs import REFS, Ref, encode_refs, last_refs_key, next_refs_key
 from penstock.repo._search import Everything, search_request
-from penstock.repo._serialised import records_of
+from penstock.repo._serialised import RepositoryServer, records_of
 from penstock.repo._stream import RepositoryStream, StreamCheck, check_stream_arguments, stream_of
 from penstock.repo._stream_blocks import EVENT_SIZE, SEGMENT, StreamBlocks, write_block
 
@@ -97,16 +97,6 @@ class InsertResult:
     added: int
     existing: int
     missing: tuple[Key, ...] = ()
-
-
-@runtime_checkable
-class RepositoryServer(Protocol):
-    """A store whose server searches repositories by itself."""
-
-    def repository_blocks(
-        self, stream: str, search: str, *, ids: list[bytes], known: list[bytes], ordering: str, complete_inventory: bool
-    ) -> Iterator[bytes]:
-        """Return the blocks of a stream, as the server sends them."""
 
 
 class Repository(RepositoryContents):

@@ -7,7 +7,7 @@ it. The head of a block says where its last piece ends.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from penstock.errors import ServerError
 from penstock.repo._block import BlockDamaged, Item, ItemBlock, block_size, encode_block
@@ -20,12 +20,22 @@ if TYPE_CHECKING:
     from penstock.repo._keys import Key
     from penstock.repo._records import Factory, RecordStream
 
-__all__ = ["blocks_of", "records_of"]
+__all__ = ["RepositoryServer", "blocks_of", "records_of"]
 
 _BLOCK_SIZE: Final = 1 << 20
 _BLOCK_ITEMS: Final = 1_000
 _LEVEL: Final = 3  # about as quick as the network
 _UNKNOWN: Final = bytes(20)
+
+
+@runtime_checkable
+class RepositoryServer(Protocol):
+    """A store whose server searches repositories by itself."""
+
+    def repository_blocks(
+        self, stream: str, search: str, *, ids: list[bytes], known: list[bytes], ordering: str, complete_inventory: bool
+    ) -> Iterator[bytes]:
+        """Return the blocks of a stream, as the server sends them."""
 
 
 def blocks_of(stream: RecordStream) -> Iterator[bytes]:
