@@ -120,11 +120,12 @@ class ServerLeases:
         try:
             self._partition = self._cpo.renew(lease, seconds=LEASE_S)
         except LeaseLost as error:
-            self.lost = str(error)
+            is_ours = False
             with suppress(LeaseHeld):
                 self._partition = self._acquired(lease.name)
-                if self._partition.epoch == lease.epoch + 1:
-                    self.lost = None  # it had run out, and no other server has had it
+                is_ours = self._partition.epoch == lease.epoch + 1  # it had run out, and no other server has had it
+            if not is_ours:  # set when it is certain: another thread looks at any moment
+                self.lost = str(error)
 
     def _renew_presence(self) -> None:
         if self._presence is not None:

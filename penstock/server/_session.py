@@ -290,6 +290,8 @@ class Session:
             for thing, kind in things:
                 try:
                     thing.abandon()
+                except PenstockError as error:  # as of a store that was fenced
+                    _logger.warning("something that a client had open could not be closed: %s", error)
                 except Exception:  # whatever it is, the others go on
                     _logger.exception("something that a client had open could not be closed")
                 finally:

@@ -69,6 +69,27 @@ def test_an_owner_whose_lease_ran_out_goes_on_if_no_other_server_had_it(cpo: Cpo
     assert [server.epoch for server in cluster_servers(cpo)] == [2]
 
 
+def test_an_owner_is_not_lost_while_it_acquires_its_lease_again(
+    cpo: Cpo, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that serves looks at any moment, and an oracle that starts is slow, or away once more."""
+    owner = leases(cpo, A, clock)
+    assert owner.acquire()
+    seen: list[str | None] = []
+
+    def away_again(*_: object, **__: object) -> None:
+        seen.append(owner.lost)
+        raise CpoUnavailable("memory:", reason="it is away")
+
+    clock.advance(60.0)
+    with monkeypatch.context() as away:
+        away.setattr(cpo, "acquire", away_again)
+        owner.renew()
+    assert [*seen, owner.lost] == [None, None, None]  # for the partition, for the server, and then
+    owner.renew()
+    assert (owner.lost, owner.trouble) == (None, None)
+
+
 @pytest.mark.parametrize("is_held", [True, False])
 def test_an_owner_gives_up_if_another_server_had_the_lease(cpo: Cpo, clock: ManualClock, is_held: bool) -> None:
     """Also if that one has ended since: it may have taken the partition over."""
