@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import struct
 import tempfile
 from bisect import bisect_right
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
 import google_crc32c
 import msgspec
@@ -130,12 +131,16 @@ class Bundle(RepositoryContents):
 
         ``refs`` are branches and tags for a stream that has none, as that of ``Everything`` has: the bundle gets those
         whose revisions are in the stream. A file appears under its name when it is complete, and an older one of that
-        name stays until then.
+        name stays until then; a pipe or a device is written to.
         """
         check_method("stream", stream, "iter_contents")
         if isinstance(path_or_file, str | os.PathLike):
-            with _replacing(Path(os.fspath(path_or_file))) as file:
-                return _write(file, stream, refs or {})
+            path = Path(os.path.realpath(path_or_file))
+            if not path.exists() or path.is_file():
+                with _replacing(path) as file:
+                    return _write(file, stream, refs or {})
+            with _opened(path, "wb") as file:
+                return Bundle.write(file, stream, refs=refs)
         check_method("file", path_or_file, "write")
         with tempfile.TemporaryFile() as file:
             result = _write(file, stream, refs or {})
@@ -213,16 +218,20 @@ def _part(file: RangeFile, end: bytes, start: int, stop: int) -> bytes:
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """Give a file that takes the place of ``path`` when it is complete and on the disk."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise BadArgument(f"cannot write the bundle {shown(str(path))}: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "w+b") as file:
+        with _opened(temporary, "x+b", name=path) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def _opened(path: Path, mode: Literal["wb", "x+b"], *, name: Path | None = None) -> BinaryIO:
+    try:
+        return path.open(mode)
+    except OSError as error:
+        raise BadArgument(f"cannot write the bundle {shown(str(name or path))}: {error.strerror}") from None

@@ -207,3 +207,21 @@ def test_a_bundle_in_an_object_store_is_read_there(tmp_path: Path, s3_address: s
         assert contents(everything(bundle)) == contents(history(20))
     with pytest.raises(BundleUnreadable, match="some/nothing"):
         Bundle.open(f"{s3_address}/some/nothing")
+
+
+def test_bundle_takes_the_place_of_files_alone(repo: Repository, tmp_path: Path) -> None:
+    """Root wrote a bundle to a device, and the device was gone; a web server could not read what root had written."""
+    plain, link, pipe = tmp_path / "plain", tmp_path / "link", tmp_path / "pipe"
+    plain.touch()
+    link.symlink_to(plain)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for path in (link, pipe):
+        Bundle.write(path, repo.get_repository_stream(Everything()))
+    assert (link.is_symlink(), pipe.is_fifo()) == (True, True)
+    assert os.read(reader, 1 << 16) == plain.read_bytes()
+    os.close(reader)
+    tmp_path.joinpath("new").touch()
+    assert plain.stat().st_mode == tmp_path.joinpath("new").stat().st_mode
+    with pytest.raises(BadArgument, match=r"cannot write the bundle .*: Is a directory"):
+        Bundle.write(tmp_path, repo.get_repository_stream(Everything()))
