@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from penstock.repo._keys import Key
 
-__all__ = ["GitImportResult", "import_git"]
+__all__ = ["GitImportResult", "check_git", "import_git"]
 
 _BATCH_SIZE: Final = 960 << 20  # of texts: a little less than what a packer sorts at a time
 _BATCH_REVISIONS: Final = 20_000  # whose changes are in memory
@@ -63,6 +63,12 @@ class GitImportResult:
     revisions: int
     refs: Mapping[bytes, Ref]
     skipped: tuple[bytes, ...]
+
+
+def check_git(path: str | os.PathLike[str]) -> None:
+    """Require that a path is that of a git repository which can be imported, before anything is created for it."""
+    with _open(path):
+        pass
 
 
 def import_git(

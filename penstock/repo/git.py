@@ -4,6 +4,6 @@ Import needs dulwich, which comes with the extra ``repo``.
 """
 
 from penstock.repo._git_export import GitExportResult, export_git
-from penstock.repo._git_import import GitImportResult, import_git
+from penstock.repo._git_import import GitImportResult, check_git, import_git
 
-__all__ = ["GitExportResult", "GitImportResult", "export_git", "import_git"]
+__all__ = ["GitExportResult", "GitImportResult", "check_git", "export_git", "import_git"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from contextlib import contextmanager
 from importlib import import_module
@@ -13,7 +14,7 @@ import penstock
 from penstock.repo import _copy as copies
 from penstock.repo import _git_import as git_import
 from tests.cli.project import make_project
-from tests.repo.git_history import git, plain
+from tests.repo.git_history import History, git, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,6 +166,28 @@ def test_what_is_wrong_is_one_line(call: Call, here: Path) -> None:
         result = call("repo", *arguments.split())
         assert (result.code, len(result.err.splitlines())) == (code, 1), (arguments, result)
         assert message in result.err, arguments
+
+
+def test_wrong_source_leaves_nothing_behind(call: Call, here: Path) -> None:
+    """A misspelled source made an empty repository, from which a pull then succeeded."""
+    make_project(here, is_imported=True)
+    for arguments in ("import nowhere code/gone", "push code/gone backup", "import nowhere code/x --store new"):
+        assert call("repo", *arguments.split()).code, arguments
+    for store in ("penstock-data", "backup"):
+        assert "code/gone" not in call("stream", "ls", "--store", store).out
+    assert not here.joinpath("new").exists()
+
+
+def test_log_has_commits_of_the_same_second_in_order(call: Call, here: Path) -> None:
+    """A script commits many times in a second, and a tag in the middle is no reason to list an ancestor first."""
+    history = History()
+    for number in range(12):
+        history.commit([number] if number else (), message=b"%d\n" % number)
+        history.name(b"refs/tags/v%d" % number, history.count)
+    history.parts = [re.sub(rb"> 17\d+ ", b"> 1700000000 ", part) for part in history.parts]
+    history.write(here / "project")
+    call("repo", "import", "project", "code/x")
+    assert [line.split("\t")[-1] for line in call("repo", "log", "code/x").lines] == [*map(str, reversed(range(12)))]
 
 
 def test_progress_is_shown_on_a_terminal(call_on_terminal: CallOnTerminal, here: Path) -> None:

@@ -22,8 +22,9 @@ def import_(
 
     Only commits that are not there yet are read. An import that was interrupted goes on where it was.
     """
-    from penstock.repo.git import import_git
+    from penstock.repo.git import check_git, import_git
 
+    check_git(git)
     with new_store(store) as opened, revision_progress("importing") as on_progress:
         result = import_git(git, opened_repository(opened, stream, create=True), on_progress=on_progress)
     refs = {printed(name): printed(ref.revision) for name, ref in result.refs.items()}

@@ -1,6 +1,7 @@
 """``penstock repo log``: list revisions."""
 
 import heapq
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +46,7 @@ def log(
 
 
 def _newest_first(contents: "RepositoryContents", heads: list[bytes]) -> "Iterator[tuple[bytes, RevisionText]]":
-    """Return revisions by the times of their commits, each behind a child of it."""
+    """Return revisions by the times of their commits; of those at the same time, children come first."""
     from penstock.repo import REVISIONS
 
     seen = set[bytes]()
@@ -60,9 +61,27 @@ def _newest_first(contents: "RepositoryContents", heads: list[bytes]) -> "Iterat
 
     enter(heads)
     while waiting:
-        _, name, text = heapq.heappop(waiting)
-        yield name, text
-        enter(contents.revision_parents(name) or [])
+        latest = waiting[0][0]
+        group: dict[bytes, RevisionText] = {}
+        while waiting and waiting[0][0] <= latest:  # and parents that a wrong clock made newer
+            _, name, text = heapq.heappop(waiting)
+            group[name] = text
+            enter(contents.revision_parents(name) or [])
+        parents = {name: contents.revision_parents(name) or [] for name in group}
+        yield from ((name, group[name]) for name in _children_first(parents))
+
+
+def _children_first(parents: dict[bytes, list[bytes]]) -> "Iterator[bytes]":
+    """Return revisions, each behind all its children among them."""
+    children = Counter(parent for names in parents.values() for parent in names)
+    ready = [name for name in parents if not children[name]]
+    while ready:
+        name = ready.pop()
+        yield name
+        for parent in parents[name]:
+            children[parent] -= 1
+            if parent in parents and not children[parent]:
+                ready.append(parent)
 
 
 def _row(name: bytes, text: "RevisionText") -> tuple[str, ...]:

@@ -30,5 +30,6 @@ def push(
     A copy that was interrupted goes on where it was.
     """
     with existing_store(store) as ours, new_store(other) as theirs:
+        source = opened_repository(ours, stream)
         target = opened_repository(theirs, name or stream, create=True)
-        copied(opened_repository(ours, stream), target, "pushing", force=force, as_json=as_json)
+        copied(source, target, "pushing", force=force, as_json=as_json)
