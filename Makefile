@@ -14,7 +14,7 @@ UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/ports test
 QUICK := (not remote or store_protocol) and not crash and not kill and not damage and not protocols \
   and not faults and not full_disk and not power_loss
 
-.PHONY: help setup check test fuzz explore lint format demo bench clean
+.PHONY: help setup check test fuzz explore objects lint format demo bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,11 @@ $(ATHERIS): $(READY)
 
 explore: $(READY) ## Run every test with every crash point, more examples and thousands of random histories (hours; PENSTOCK_LIVES=100 bounds them)
 	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q -n 2 -o faulthandler_timeout=0
+	@$(MAKE) --no-print-directory objects
+
+objects: $(READY) ## Run the tests of plogs, logs, streams and seeds with plogs in object stores: in memory, with faults, S3, Azure
+	@for plogs in objects faulty s3 azure; do \
+	  PENSTOCK_TEST_PLOGS=$$plogs $(BIN)/pytest -q -n 2 tests/plog tests/log tests/stream tests/seeds/test_seed_[abc].py || exit 1; done
 
 lint: $(READY) ## Run ruff, mypy and import-linter
 	@$(BIN)/ruff check .

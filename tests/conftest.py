@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -19,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from penstock.plog import FilePlogs
 from tests.azure import azurite
+from tests.plog_backend import BACKEND, SAMPLED, Buckets, reason_on_disk
 from tests.postgres import Postgres, missing, postgres_server
 from tests.s3 import BUCKET, s3_server
 from tests.sampling import EXPLORES, examples
@@ -151,6 +153,42 @@ def azurite_address(azurite_environment: dict[str, str], monkeypatch: pytest.Mon
     for name, value in azurite_environment.items():
         monkeypatch.setenv(name, value)
     return f"az://{azurite.CONTAINER}/{uuid4().hex}"
+
+
+@pytest.fixture(autouse=True)
+def buckets(request: pytest.FixtureRequest) -> Iterator[Buckets]:
+    """The buckets of this test; where it has its plogs in an object store, ``open_plogs`` opens them there."""
+    backend = getattr(request, "param", BACKEND)
+    if backend == "disk":
+        yield Buckets("objects", "")
+        return
+    if reason := reason_on_disk(request.node.nodeid):
+        pytest.skip(reason)
+    real = {"s3": "s3_address", "azure": "azurite_address"}.get(backend)
+    buckets = Buckets(backend, request.getfixturevalue(real) if real else "")
+    with pytest.MonkeyPatch.context() as patch:
+        buckets.redirect(patch)
+        yield buckets
+    if buckets.opened:
+        request.node.user_properties.append(("backend", backend))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests that are marked ``buckets`` in object stores, too."""
+    if BACKEND == "disk" and any(metafunc.definition.iter_markers("buckets")):
+        metafunc.parametrize("buckets", SAMPLED, indirect=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count the tests that passed with plogs in an object store: not all tests that run open any."""
+    passed = {report.nodeid for report in terminalreporter.getreports("passed")}
+    backends = Counter(
+        dict(report.user_properties).get("backend")
+        for report in terminalreporter.stats.get("", ())
+        if report.when == "teardown" and report.nodeid in passed
+    )
+    for backend in sorted(filter(None, backends)):
+        terminalreporter.write_line(f"{backends[backend]} tests passed with plogs in the object store {backend!r}")
 
 
 class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]

@@ -13,12 +13,14 @@ from penstock.cpo import Cpo, open_cpo
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
 from penstock.plog.objects import ObjectPlogs, ObjectSettings
-from penstock.testing import MemoryDisk, MemoryObjects
+from penstock.testing import MemoryDisk
+from tests.plog_backend import BACKEND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.ports import Disk
+    from penstock.ports import Disk, Objects
+    from tests.plog_backend import Buckets
 
 TINY: Final = PlogSizes(first=64, largest=256)
 
@@ -41,7 +43,7 @@ def open_manager(disk: Disk, cpo: Cpo, sizes: PlogSizes = TINY, partition: str =
 
 
 @contextmanager
-def open_in_bucket(bucket: MemoryObjects, cpo: Cpo) -> Iterator[MetadataManager]:
+def open_in_bucket(bucket: Objects, cpo: Cpo) -> Iterator[MetadataManager]:
     """Open a partition whose plogs lie in an object store, and move there all the time."""
     settings = ObjectSettings(
         group_wait_s=0, part_size_min=40, checkpoint_objects=11, compact_size_min=100, journal_objects_max=20
@@ -56,7 +58,8 @@ def open_in_bucket(bucket: MemoryObjects, cpo: Cpo) -> Iterator[MetadataManager]
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests on a disk and in an object store, except those that look at the files."""
     if "storage" in metafunc.fixturenames:
-        metafunc.parametrize("storage", ["files"] if "disk" in metafunc.fixturenames else ["files", "objects"])
+        stored = ["files", "objects"] if BACKEND == "disk" else ["objects"]
+        metafunc.parametrize("storage", ["files"] if "disk" in metafunc.fixturenames else stored)
 
 
 @pytest.fixture
@@ -67,14 +70,14 @@ def disk() -> MemoryDisk:
 
 @pytest.fixture
 def reopen(
-    cpo: Cpo, storage: str, request: pytest.FixtureRequest
+    cpo: Cpo, storage: str, request: pytest.FixtureRequest, buckets: Buckets
 ) -> Callable[[], AbstractContextManager[MetadataManager]]:
     """Open the same partition on the same disk, or in the same bucket, again and again."""
     if storage == "files":
         disk: MemoryDisk = request.getfixturevalue("disk")
         return lambda: open_manager(disk, cpo)
-    bucket = MemoryObjects()
-    return lambda: open_in_bucket(bucket, cpo)
+    bucket = buckets.new()
+    return lambda: open_in_bucket(bucket(), cpo)
 
 
 @pytest.fixture

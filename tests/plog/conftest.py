@@ -9,13 +9,15 @@ import pytest
 from penstock.plog import FilePlogs, open_plogs
 from penstock.plog.objects import ObjectPlogs, ObjectSettings
 from penstock.ports import OsDisk
-from penstock.testing import MemoryDisk, MemoryObjects
+from penstock.testing import MemoryDisk
+from tests.plog_backend import BACKEND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.plog import Plogs
+    from tests.plog_backend import Buckets
 
 
 def crowded(*, part_size_min: int = 512, journal_size_max: int = 4096) -> ObjectSettings:
@@ -37,16 +39,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "plogs"
 
 
-@pytest.fixture(params=["memory", "file", "objects"])
+@pytest.fixture(params=["memory", "file", "objects"] if BACKEND == "disk" else ["objects"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-def plogs(kind: str, folder: Path) -> Iterator[Plogs]:
+def plogs(kind: str, folder: Path, buckets: Buckets) -> Iterator[Plogs]:
     """Plogs as a user opens them."""
     if kind == "objects":
-        with ObjectPlogs(MemoryObjects(), settings=ObjectSettings(group_wait_s=0)) as plogs:
+        with ObjectPlogs(buckets.new()(), settings=ObjectSettings(group_wait_s=0)) as plogs:
             yield plogs
     else:
         with open_plogs("memory:" if kind == "memory" else f"file:{folder}") as plogs:
@@ -54,9 +56,9 @@ def plogs(kind: str, folder: Path) -> Iterator[Plogs]:
 
 
 @pytest.fixture
-def open_store(kind: str, folder: Path) -> Iterator[Callable[..., Plogs]]:
+def open_store(kind: str, folder: Path, buckets: Buckets) -> Iterator[Callable[..., Plogs]]:
     """Return a function that opens the same plogs, closing them first; their journal is full after a few appends."""
-    memory, bucket = MemoryDisk(), MemoryObjects()
+    memory, bucket = MemoryDisk(), buckets.new()
     stores: list[Plogs] = []
 
     def open_again(*, journal_size: int = 4096, direct_size_min: int = 512, open_files_max: int = 256) -> Plogs:
@@ -64,7 +66,8 @@ def open_store(kind: str, folder: Path) -> Iterator[Callable[..., Plogs]]:
             opened.close()
         store: Plogs
         if kind == "objects":
-            store = ObjectPlogs(bucket, settings=crowded(part_size_min=direct_size_min, journal_size_max=journal_size))
+            settings = crowded(part_size_min=direct_size_min, journal_size_max=journal_size)
+            store = ObjectPlogs(bucket(), settings=settings)
         else:
             disk = memory if kind == "memory" else OsDisk(folder)
             store = FilePlogs(

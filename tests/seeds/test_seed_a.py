@@ -210,6 +210,7 @@ def test_an_event_is_read_by_its_pointer(store: Engine) -> None:
         assert stream.read() == data[2 * MIB :]
 
 
+@pytest.mark.buckets
 def test_both_ways_of_writing_mix(store: Engine, reader: Reader) -> None:
     """In any order, which is kept."""
     with store.writer(STREAM) as writer:
@@ -348,6 +349,7 @@ def test_the_size_need_not_be_known(store: Engine) -> None:
     assert store.fetch_event(out.pointer) == b"a" * MIB + b"b" * MIB + b"c"
 
 
+@pytest.mark.buckets
 def test_several_large_events_in_one_explicit_transaction(store: Engine, reader: Reader) -> None:
     """All of them, or none, become part of the stream."""
     with store.transactional_writer(STREAM) as writer, writer.begin() as transaction:

@@ -200,6 +200,7 @@ def test_writers_need_not_note_time_and_then_there_is_none(timed: Timed) -> None
     assert timed.store.watermark(STREAM) is None
 
 
+@pytest.mark.buckets
 def test_a_commit_supplies_data_and_time_at_once(timed: Timed) -> None:
     """The time is optional, and of a transaction that is not open any more there is neither."""
     store = timed.store

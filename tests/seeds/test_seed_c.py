@@ -259,6 +259,7 @@ def test_seal_is_at_the_smaller_of_both_offsets(plogs: Plogs, asked: int, sealed
     assert plogs.info(plog_id) == PlogInfo(length=sealed_at, sealed=True, size=100)
 
 
+@pytest.mark.buckets
 def test_a_sealed_plog_cannot_be_modified(plogs: Plogs) -> None:
     """Neither by an append nor by another seal; it can be read for ever."""
     plog_id = plogs.create(size=100)
@@ -613,6 +614,7 @@ def newest(cpo: Cpo) -> PlogId:
 # The seed's own list of what is still to do
 
 
+@pytest.mark.buckets
 def test_a_log_goes_on_after_a_failure(plogs: Plogs, cpo: Cpo) -> None:
     """A full disk in the middle of a switch is one clear error; nothing is lost, and the next append is taken."""
     gated = GatedPlogs(plogs)

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock import forks
-from penstock.errors import BadArgument, NoSuchPlog, PlogSealed, StorageUnavailable, StorageUnusable, StoreFenced
+from penstock.errors import (
+    BadArgument,
+    NoSuchPlog,
+    PlogCorrupt,
+    PlogSealed,
+    StorageUnavailable,
+    StorageUnusable,
+    StoreFenced,
+)
 from penstock.model import PlogId
 from penstock.plog._block import LocatedBlocks, clip_extents, pack_block_header
 from penstock.plog._head import BIRTH_SIZE
@@ -218,7 +226,12 @@ class ObjectPlogs:
             return []
         stored = self._table.stored(plog)
         plog.ahead.note(self._journal.cache, stored, slices)
-        return read_slices(self._journal, stored, plog.replica, slices)
+        try:
+            return read_slices(self._journal, stored, plog.replica, slices)
+        except PlogCorrupt as error:
+            if plog.is_deleted or plog.uid not in self._journal.state:
+                raise NoSuchPlog(plog.plog_id) from error  # deleted meanwhile
+            raise
 
     @uninterrupted
     def locate(self, plog_id: PlogId, offset: int, size: int) -> LocatedBlocks:

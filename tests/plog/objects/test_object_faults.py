@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import FormatUnknown, JournalCorrupt, StorageUnavailable, StorageUnusable, StoreFenced
+from penstock.errors import FormatUnknown, JournalCorrupt, NoSuchPlog, StorageUnavailable, StorageUnusable, StoreFenced
 from penstock.plog.objects import ObjectPlogs, ObjectSettings, _requests
 from penstock.testing import FaultyObjects, MemoryObjects, ObjectFault
 from tests.plog.conftest import crowded
@@ -232,3 +232,23 @@ def test_bytes_that_change_after_an_append_was_submitted_do_not_change_it() -> N
 def _wait(gate: threading.Event, call: str, name: str) -> None:
     if call == "put_new" and name.startswith("journal/"):
         assert gate.wait(20)
+
+
+def test_a_plog_that_is_deleted_while_it_is_read_is_missing_and_not_damaged() -> None:
+    """A reader whose stream is truncated goes on; one that is told of damage looks for a backup."""
+    bucket = MemoryObjects()
+
+    def delete(call: str, name: str) -> None:
+        if call == "get_range" and not is_deleted.is_set():
+            is_deleted.set()
+            plogs.delete(plog_id)
+            bucket.delete(name)  # as the next checkpoint does
+
+    is_deleted = threading.Event()
+    is_deleted.set()
+    with ObjectPlogs(FaultyObjects(bucket, delay=delete), settings=ObjectSettings(group_wait_s=0)) as plogs:
+        plog_id = plogs.create(size=100)
+        plogs.append(plog_id, 0, b"data")
+        is_deleted.clear()
+        with pytest.raises(NoSuchPlog):
+            plogs.read(plog_id, 0, 4)

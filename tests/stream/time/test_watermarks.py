@@ -31,7 +31,6 @@ from penstock.stream.time._watermark_log import WATERMARK_LOG_SIZES
 from penstock.stream.write._flush import Flusher
 from penstock.testing import ManualClock, MemoryDisk
 from tests.log.harness import GatedPlogs
-from tests.stream.conftest import KINDS, put_in_objects
 from tests.stream.harness import inside
 from tests.stream.time.watermark_harness import (
     CONFIG,
@@ -57,17 +56,15 @@ HALVES = [(0.0, 0.5), (0.5, 1.0)]
 BAD_TIMES: list[Any] = [-1, TIME_MAX + 1, 10**30, True, 1.5, float("nan"), "5", None]
 
 
-@pytest.fixture(params=KINDS)
-def timed(clock: ManualClock, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Timed]:
-    if request.param == "objects":
-        put_in_objects(monkeypatch)
+@pytest.fixture(params=["embedded", "remote"])
+def timed(clock: ManualClock, request: pytest.FixtureRequest) -> Iterator[Timed]:
     with open_timed("memory:", clock) as store:
         store.create_stream(STREAM, config=CONFIG)
-        if request.param == "remote":
+        if request.param == "embedded":
+            yield Timed(store, clock)
+        else:
             with over_the_wire(store, clock) as outside:
                 yield Timed(outside, clock)
-        else:
-            yield Timed(store, clock)
 
 
 @pytest.fixture
@@ -627,7 +624,6 @@ def test_an_event_that_is_not_shown_yet_is_before_the_time_noted_after_it(
         assert pointer.offset < mark.cut.offsets[pointer.segment_id]
 
 
-@pytest.mark.parametrize("timed", ["embedded", "remote"], indirect=True)  # else the event is sent before it is patched
 def test_a_time_noted_while_a_segment_ends_is_marked_with_what_moves_on(
     timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
