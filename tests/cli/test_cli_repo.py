@@ -190,6 +190,16 @@ def test_log_has_commits_of_the_same_second_in_order(call: Call, here: Path) -> 
     assert [line.split("\t")[-1] for line in call("repo", "log", "code/x").lines] == [*map(str, reversed(range(12)))]
 
 
+def test_names_of_paths_and_branches_may_have_an_at_sign(call: Call, here: Path) -> None:
+    """Bots that update packages name branches after them: packages/@types/node."""
+    history = make_project(here, is_imported=False)
+    history.name(b"refs/heads/packages/@types/node", history.commit([2], {b"icon@2x.png": plain(b"x")}))
+    history.write(here / "project")
+    call("repo", "import", "project", "code/x")
+    assert call("repo", "cat", "code/x", "icon@2x.png@packages/@types/node").out == "x"
+    assert "no revision 'gone'" in call("repo", "cat", "code/x", "icon@2x.png@gone").err
+
+
 def test_progress_is_shown_on_a_terminal(call_on_terminal: CallOnTerminal, here: Path) -> None:
     """An import of a long history takes minutes; output on a terminal has dates."""
     make_project(here, is_imported=False)

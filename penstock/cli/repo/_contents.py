@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -122,14 +122,22 @@ def read_revision(contents: RepositoryContents, text: str) -> bytes:
 
 def read_place(contents: RepositoryContents, text: str) -> Key:
     """Return the key of the text that ``PATH@REV`` means."""
-    path, is_split, revision = text.rpartition("@")
-    if not is_split:
-        path, revision = text, "HEAD"
-    found = read_revision(contents, revision)
+    path, found = _split_place(contents, text)
     entry = contents.inventory(found).get(os.fsencode(path))
     if entry is None:
         fail(f"no file {path!r} in revision {printed(found)}")
     return entry.key
+
+
+def _split_place(contents: RepositoryContents, text: str) -> tuple[str, bytes]:
+    """Return path and revision; both may have an ``@``, and the shortest name of a revision that exists is taken."""
+    *words, last = text.split("@")
+    if not words:
+        return text, read_revision(contents, "HEAD")
+    for number in range(len(words), 0, -1):
+        with suppress(BadArgument):
+            return "@".join(words[:number]), read_revision(contents, "@".join([*words[number:], last]))
+    return "@".join(words), read_revision(contents, last)
 
 
 def when(person: Person) -> str:
