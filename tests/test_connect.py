@@ -13,7 +13,15 @@ from penstock.plog import open_plogs
 if TYPE_CHECKING:
     from pathlib import Path
 
-FOR_SERVERS = {"user": "anna", "password": "secret", "token": "secret", "tls": False, "tls_ca": "server.crt"}
+FOR_SERVERS = {
+    "user": "anna",
+    "password": "secret",
+    "token": "secret",
+    "tls": False,
+    "tls_ca": "server.crt",
+    "plogs": "s3://bucket",
+    "plogs_options": {"secret_access_key": "secret"},
+}
 
 
 @pytest.mark.parametrize("name", FOR_SERVERS)

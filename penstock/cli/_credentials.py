@@ -1,4 +1,4 @@
-"""Credentials for a server: three options of every command that opens a store, and two variables.
+"""Credentials for a server: four options of every command that opens a store, and two variables.
 
 Passwords and tokens are never arguments, where other users of the machine could see them.
 """
@@ -48,6 +48,12 @@ TlsOption = Annotated[
     bool | None,
     typer.Option("--tls/--no-tls", help="Use TLS. Default: on, except for a server on this machine."),
 ]
+PlogsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--plogs", metavar="URL", help="The bucket with the server's plogs, s3://bucket/prefix: read events there."
+    ),
+]
 _SPELLED: Final = (
     ("user and password, or a token", "--user, or a token in PENSTOCK_TOKEN"),
     ("as user and password", "with --user, and PENSTOCK_PASSWORD"),
@@ -66,6 +72,7 @@ class Credentials(TypedDict, total=False):
     token: str
     tls_ca: str
     tls: bool
+    plogs: str
 
 
 _given: Final[ContextVar[Credentials]] = ContextVar("given")
@@ -76,7 +83,9 @@ def opens_store(command: Callable[..., object]) -> bool:
     return get_type_hints(command, include_extras=True).get("store") == StoreOption
 
 
-def _note(*, user: UserOption = None, tls_ca: TlsCaOption = None, tls: TlsOption = None) -> None:
+def _note(
+    *, user: UserOption = None, tls_ca: TlsCaOption = None, tls: TlsOption = None, plogs: PlogsOption = None
+) -> None:
     """Store the credentials for the store that the command opens."""
     given: Credentials = {}
     if user is not None:
@@ -85,11 +94,13 @@ def _note(*, user: UserOption = None, tls_ca: TlsCaOption = None, tls: TlsOption
         given["tls_ca"] = tls_ca
     if tls is not None:
         given["tls"] = tls
+    if plogs is not None:
+        given["plogs"] = plogs
     _given.set(given)
 
 
 class StoreCommand(CommandWithOptions):
-    """A command that opens a store: it has three more options, which its function does not receive."""
+    """A command that opens a store: it has four more options, which its function does not receive."""
 
     options: ClassVar[Sequence[Any]] = options_of(_note)
 
@@ -148,6 +159,8 @@ def futoin_credentials() -> dict[str, str | None]:
     given = _given.get({})
     if "tls" in given:
         raise BadArgument("--tls and --no-tls do not apply here: use an address that begins with wss:// or ws://")
+    if "plogs" in given:
+        raise BadArgument("--plogs does not apply here: FutoIn sends events through the server")
     found: dict[str, str | None] = {"tls_ca": given.get("tls_ca")}
     key = os.environ.get("PENSTOCK_MAC_KEY")
     if "user" in given:

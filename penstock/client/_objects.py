@@ -96,6 +96,8 @@ def open_objects(address: object, options: Mapping[str, str] | None) -> PlogObje
             raise BadArgument("plogs_options are those of a bucket: name it as plogs, or leave them out")
         return None
     check_kind("plogs", address, str)
+    if options is not None:
+        check_kind("plogs_options", options, dict)
     return PlogObjects(str(address), options)
 
 

@@ -40,6 +40,7 @@ Place = Position | Literal["earliest", "latest"] | int  # the last is a time in 
 _SIZE: Final = re.compile(r"([0-9]{1,18})([kmgt]?)b?", re.IGNORECASE)
 _SIZE_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "mode", "schema"})  # which it hands on to us
+_SECRET: Final = "plogs_secret_"  # Spark hides the values of options that have "secret" in their names
 _EVENT_SIZE: Final = 1 << 20
 _PARTITIONS_MAX: Final = 10_000
 _LONG_MAX: Final = (1 << 63) - 1  # options of Spark itself
@@ -63,6 +64,8 @@ class Address:
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     tls_ca: str | None = None
+    plogs: str | None = None
+    plogs_secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +161,9 @@ def _named(given: Mapping[str, str], readers: Mapping[str, _Reader], action: str
     texts: dict[str, str] = {}
     for name, text in sorted(given.items()):
         plain = plain_name(name)
+        if name.lower().startswith(_SECRET):
+            texts[name.lower()] = str(text)
+            continue
         if plain not in ours and plain not in _OF_SPARK:
             raise BadArgument(f"{shown(name.lower())} is not an option to {action} a stream with: {_hint(name, known)}")
         option = ours.get(plain)
@@ -170,6 +176,8 @@ def _named(given: Mapping[str, str], readers: Mapping[str, _Reader], action: str
             raise BadArgument(f"invalid value '' of the option {name!r}: leave it out, or give it a value")
     if "store" not in texts:
         raise BadArgument(_missing("store"))
+    if "plogs" not in texts and any(name.startswith(_SECRET) for name in texts):
+        raise BadArgument(f"the options '{_SECRET}…' are those of a bucket: name it with the option 'plogs'")
     return texts
 
 
@@ -204,7 +212,8 @@ def _address(texts: Mapping[str, str]) -> Address:
         raise BadArgument("the store 'memory:' is in this process only: give Spark a folder, or a server")
     if "://" not in store:
         store = os.path.abspath(os.path.expanduser(store))
-    return Address(**given | {"store": store})  # type: ignore[arg-type]
+    secrets = tuple((name.removeprefix(_SECRET), text) for name, text in texts.items() if name.startswith(_SECRET))
+    return Address(**given | {"store": store, "plogs_secrets": secrets})  # type: ignore[arg-type]
 
 
 def _text(_: str, text: str) -> str:
@@ -334,7 +343,7 @@ def _app_id(_: str, text: str) -> str:
 
 
 _EXAMPLES: Final = {"store": "./data", "stream": "plant/readings"}
-_ADDRESS: Final = frozenset(attribute.name for attribute in fields(Address))
+_ADDRESS: Final = frozenset(attribute.name for attribute in fields(Address)) - {"plogs_secrets"}
 _OF_KAFKA: Final = {
     "startingoffsets": "start",
     "endingoffsets": "end",

@@ -28,22 +28,23 @@ _open: Final[OrderedDict[Address, Store]] = OrderedDict()  # least recently used
 _lock: Final = threading.Lock()
 
 
-def open_at(address: Address, *, own: bool = True, patience_s: float = 0.0) -> Store:
+def open_at(address: Address, *, own: bool = True, reads_bucket: bool = False, patience_s: float = 0.0) -> Store:
     """Open a store, which the caller closes; a misspelled folder does not create one.
 
-    Wait up to ``patience_s`` for a server that was there when the query started.
+    Tasks read the bucket, if the address names one; the planner reads no events. Wait up to ``patience_s`` for a server
+    that was there when the query started.
     """
     retry = Retry(attempts_max=math.inf, until=time.monotonic() + patience_s)
     while True:
         try:
-            return _open_now(address, own=own)
+            return _open_now(address, own=own, reads_bucket=reads_bucket)
         except StoreUnreachable as error:
             if "://" not in address.store:
                 raise
             retry.after(error)
 
 
-def _open_now(address: Address, *, own: bool) -> Store:
+def _open_now(address: Address, *, own: bool, reads_bucket: bool) -> Store:
     if "://" not in address.store and not os.path.isdir(address.store):
         raise StoreUnreachable(address.store, reason="no such folder on this machine")
     return penstock.connect(
@@ -53,6 +54,8 @@ def _open_now(address: Address, *, own: bool) -> Store:
         password=address.password,
         token=address.token,
         tls_ca=address.tls_ca,
+        plogs=address.plogs if reads_bucket else None,
+        plogs_options=dict(address.plogs_secrets) if reads_bucket and address.plogs_secrets else None,
     )
 
 
@@ -64,7 +67,9 @@ def shared(address: Address) -> Store:
     """
     is_task = TaskContext.get() is not None
     with _lock:
-        store = _open.pop(address, None) or open_at(address, own=not is_task, patience_s=PATIENCE_S if is_task else 0)
+        store = _open.pop(address, None) or open_at(
+            address, own=not is_task, reads_bucket=True, patience_s=PATIENCE_S if is_task else 0
+        )
         _open[address] = store
         if len(_open) > _OPEN_MAX:
             _, oldest = _open.popitem(last=False)

@@ -179,7 +179,7 @@ def test_refusals_are_one_line_and_name_options(
     assert list(users)
 
 
-@pytest.mark.parametrize("option", ["--user=anna", "--tls-ca=server.crt", "--tls", "--no-tls"])
+@pytest.mark.parametrize("option", ["--user=anna", "--tls-ca=server.crt", "--tls", "--no-tls", "--plogs=s3://b"])
 def test_options_of_a_server_are_refused_for_a_folder(
     call: Call, plant: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:

@@ -18,7 +18,7 @@ from penstock.ports import Bucket
 from penstock.server import Server
 from penstock.wire.operations import streams
 from tests.server.apart import eventually
-from tests.server.cluster import Servers, ask, config_of, status_of
+from tests.server.cluster import Servers, config_of, sent_bytes, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,22 +60,16 @@ def events_of(store: penstock.Store) -> list[bytes]:
     return [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
 
 
-def sent_by(server: Server) -> float:
-    found = re.search(r"^penstock_sent_bytes_total (\S+)$", ask(server.http_port, "/metrics")[1], re.MULTILINE)
-    assert found is not None
-    return float(found[1])
-
-
 def test_the_server_sends_no_byte_of_events(server: Server, s3_address: str, temporary_folder: Path) -> None:
     """The owner would be the bottleneck of all readers; and what was read once is on the local disk."""
     with penstock.connect(server.address) as store:
         assert events_of(store) == EVENTS
-    sent = sent_by(server)
+    sent = sent_bytes(server.http_port)
     assert sent > sum(map(len, EVENTS))
     for _ in range(2):
         with penstock.connect(server.address, plogs=s3_address) as store:
             assert events_of(store) == EVENTS
-    assert sent_by(server) == sent
+    assert sent_bytes(server.http_port) == sent
     assert [path.name for path in temporary_folder.iterdir()] == ["0"], "the second process took the first's copies"
     assert sum(path.stat().st_size for path in temporary_folder.rglob("*.chunks")) > sum(map(len, EVENTS))
 
@@ -154,10 +148,10 @@ def test_objects_that_were_deleted_meanwhile_are_asked_for_anew(
         return stale.pop()(row) if stale else row
 
     changed_answers(monkeypatch, once)
-    sent = sent_by(server)
+    sent = sent_bytes(server.http_port)
     with penstock.connect(server.address, plogs=s3_address) as store:
         assert events_of(store) == EVENTS
-    assert sent_by(server) == sent
+    assert sent_bytes(server.http_port) == sent
     assert not stale
 
 

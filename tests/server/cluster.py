@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -45,6 +46,13 @@ def status_of(http_port: int) -> str:
         return "away"
 
 
+def sent_bytes(http_port: int) -> float:
+    """Return how many bytes of events a server has sent."""
+    found = re.search(r"^penstock_sent_bytes_total (\S+)$", ask(http_port, "/metrics")[1], re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
 class Servers:
     """Some servers of one store, each in its own process, at ports that they keep."""
 
@@ -77,6 +85,10 @@ class Servers:
 
     def status(self, number: int) -> str:
         return status_of(self._settings[number]["http_port"])
+
+    def sent_bytes(self, number: int) -> float:
+        """Return how many bytes of events a server has sent."""
+        return sent_bytes(self._settings[number]["http_port"])
 
     def owner(self) -> int:
         """Return the number of the server that serves."""

@@ -37,6 +37,10 @@ class Cluster:
         children = [pid for worker in self._workers for pid in descendants(worker.pid)]
         return [pid for pid in children if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
+    def files(self) -> list[Path]:
+        """Return what executors have logged, and all else that they have left."""
+        return [path for path in self._folder.rglob("*") if path.is_file()]
+
     def told(self) -> str:
         """Return what all executors have logged."""
         return "".join(path.read_text() for path in self._folder.glob("work-*/app-*/*/stderr"))

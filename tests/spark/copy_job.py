@@ -35,6 +35,7 @@ def main(what: str, master: str, folder: str, *args: str) -> None:
         .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
         .config("spark.log.level", "WARN")
         .config("spark.ui.showConsoleProgress", "false")
+        .config(map=json.loads(os.environ.get("SETTINGS", "{}")))
         .getOrCreate()
     )
     register(spark)
@@ -59,9 +60,12 @@ def copy(spark: SparkSession, folder: str, gates: str) -> None:
 
 def stream(spark: SparkSession, folder: str, gates: str, checkpoint: str, events: str) -> None:
     """Copy all that plant/in has to plant/out, a few events at a time, through a shuffle."""
-    source = spark.readStream.format("penstock").option("store", folder).option("stream", "plant/in")
+    bucket = json.loads(os.environ.get("BUCKET", "{}"))
+    source = spark.readStream.format("penstock").option("store", folder).option("stream", "plant/in").options(**bucket)
     rows = through(source.option("max_events_per_trigger", events).load(), gates)
-    sink = rows.writeStream.format("penstock").option("store", folder).option("stream", "plant/out")
+    if bucket:
+        rows.explain(extended=True)
+    sink = rows.writeStream.format("penstock").option("store", folder).option("stream", "plant/out").options(**bucket)
     sink = sink.option("key", "key").option("checkpointLocation", checkpoint)
     sink.trigger(availableNow=True).start().awaitTermination()
 

@@ -86,9 +86,9 @@ def process_of(module: str, *args: object, log: Path | None = None, **env: str) 
         kill_session(process)
 
 
-def job(*args: object) -> AbstractContextManager[subprocess.Popen[bytes]]:
+def job(*args: object, log: Path | None = None, **env: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """Run a job that copies."""
-    return process_of("tests.spark.copy_job", *args)
+    return process_of("tests.spark.copy_job", *args, log=log, **env)
 
 
 def until(process: subprocess.Popen[Any], holds: Callable[[], bool]) -> None:

@@ -5,6 +5,7 @@ All of them are killed while a task has half of its rows in the sink; in queries
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ import penstock
 from penstock.server._service import FlightService
 from penstock.stream import Engine
 from tests.sampling import only_exploring
+from tests.server.cluster import Servers
 from tests.spark.cluster import running_cluster
 from tests.spark.processes import Gates, descendants, done, job, kill_session, until
 
@@ -42,11 +44,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def filled(folder: Path) -> Path:
     """A folder with a stream of several segments and megabytes, and one to copy it to; no process has it open."""
     with penstock.connect(folder) as store:
-        store.create_stream(IN, segments=3)
-        store.create_stream(OUT, segments=2)
-        with store.writer(IN) as writer:
-            writer.write_batch(EVENTS, keys=[str(number) for number in range(len(EVENTS))])
+        fill(store)
     return folder
+
+
+def fill(store: penstock.Store) -> None:
+    store.create_stream(IN, segments=3)
+    store.create_stream(OUT, segments=2)
+    with store.writer(IN) as writer:
+        writer.write_batch(EVENTS, keys=[str(number) for number in range(len(EVENTS))])
 
 
 @pytest.fixture
@@ -168,6 +174,57 @@ def test_whoever_owns_the_store_is_killed_and_another_takes_over(cluster: Cluste
 def plogs(folder: Path) -> int:
     """Return how many plogs a folder has."""
     return len(list(folder.glob("plogs/*.plog")))
+
+
+def test_executors_read_the_bucket_while_the_owner_is_killed(
+    cluster: Cluster, tmp_path: Path, s3_address: str, gates: Gates
+) -> None:
+    """Each row once, no event from a server, and the keys of the bucket in no log, plan or checkpoint."""
+    bucket = {
+        "plogs": f"{s3_address}?cache_folder={tmp_path / 'copies'}",
+        "plogs_secret_access_key_id": os.environ["AWS_ACCESS_KEY_ID"],
+        "plogs_secret_secret_access_key": os.environ["AWS_SECRET_ACCESS_KEY"],
+        "plogs_secret_endpoint": os.environ["AWS_ENDPOINT_URL"],
+        "plogs_secret_region": os.environ["AWS_REGION"],
+        "plogs_secret_allow_http": "true",
+    }
+    told, checkpoint = tmp_path / "told", tmp_path / "checkpoint"
+    told.mkdir()
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": str(told),
+        "spark.eventLog.compress": "false",
+        "spark.log.level": "INFO",
+    }
+    gates.shut(batch=1)
+    with Servers(tmp_path, 2, plogs=s3_address) as servers:
+        owner = servers.owner()
+        with penstock.connect(servers.address, plogs=f"{s3_address}?cache_folder={tmp_path}/own") as store:
+            fill(store)
+            args = ("stream", cluster.master, servers.address, gates.folder, checkpoint, 4000)
+            with job(*args, log=told / "log", BUCKET=json.dumps(bucket), SETTINGS=json.dumps(settings)) as process:
+                until(process, lambda: len(gates.waiting()) == 1)
+                assert done(checkpoint) == 1
+                assert servers.sent_bytes(owner) == 0
+                batches = store.read(IN)
+                read = next(batches)["event"].to_pylist()
+                servers.processes[owner].kill()
+                gates.open()
+                assert process.wait() == 0
+            read += [event for batch in batches for event in batch["event"].to_pylist()]
+            assert Counter(read) == Counter(EVENTS)
+            assert Counter(event for batch in store.read(OUT) for event in batch["event"].to_pylist()) == Counter(
+                EVENTS
+            )
+        assert servers.sent_bytes(1 - owner) == 0
+    files = [path for folder in (told, checkpoint) for path in folder.rglob("*") if path.is_file()]
+    assert {"metadata", "0"} < {path.name for path in files}
+    [events] = [path for path in files if path.name.startswith("events_")]
+    for path in (events, told / "log"):
+        assert "(redacted)" in path.read_text()
+    said = "".join(path.read_text("latin-1") for path in (*files, *cluster.files()))
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in said
+    assert os.environ["AWS_ACCESS_KEY_ID"] not in said
 
 
 @only_exploring

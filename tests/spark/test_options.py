@@ -48,10 +48,13 @@ def test_every_option_of_a_source_is_read() -> None:
             "password": "hunter2",
             "token": "t0k3n",
             "tls_ca": "/ca.pem",
+            "plogs": "s3://bucket/plant",
+            "plogs_secret_access_key_id": "me",
         }
     )
+    assert "me" not in repr(found.address).split("'")
     assert found == SourceOptions(
-        address=Address("/data", "ada", "hunter2", "t0k3n", "/ca.pem"),
+        address=Address("/data", "ada", "hunter2", "t0k3n", "/ca.pem", "s3://bucket/plant", (("access_key_id", "me"),)),
         streams=("plant/readings",),
         start="latest",
         end=Position((cut,)),

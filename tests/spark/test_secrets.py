@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -12,6 +13,8 @@ import penstock
 from penstock.server import Config, Server
 from penstock.server._users import Users
 from penstock.spark import with_writer_watermark
+from tests.server.apart import eventually
+from tests.server.cluster import config_of, sent_bytes, status_of
 from tests.spark.conftest import STREAM
 from tests.spark.processes import process_of
 from tests.spark.spark_harness import event_time
@@ -83,6 +86,45 @@ def test_plans_progress_errors_and_checkpoints_do_not_tell_secrets(
     assert "plant/readings" in said
     assert not secrets.told_in(said)
     assert not secrets.told_in(said_in(tmp_path / "one") + said_in(tmp_path / "two"))
+
+
+def test_keys_of_a_bucket_are_not_told(
+    spark: SparkSession,
+    s3_address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """They open all streams of the store. Tasks read the bucket with them, and the server sends no event."""
+    keys = {name: os.environ[f"AWS_{name.upper()}"] for name in ("access_key_id", "secret_access_key")}
+    with Server(config_of(tmp_path, "a", plogs=s3_address)) as server:
+        eventually(lambda: status_of(server.http_port) == "ok")
+        with penstock.connect(server.address) as store:
+            store.create_stream(STREAM)
+            with store.writer(STREAM) as writer:
+                writer.write_batch([b"event"] * 1000)
+        for name in keys:
+            monkeypatch.delenv(f"AWS_{name.upper()}")
+        options = {f"plogs_secret_{name}": value for name, value in keys.items()} | {
+            "plogs": f"{s3_address}?cache_folder={tmp_path}/copies",
+            "plogs_secret_endpoint": os.environ["AWS_ENDPOINT_URL"],
+            "plogs_secret_region": os.environ["AWS_REGION"],
+            "plogs_secret_allow_http": "true",
+        }
+        options |= {"store": server.address, "stream": STREAM}
+        source = spark.read.format("penstock")
+        rows = source.options(**options).load()
+        rows.explain(extended=True)
+        spark.readStream.format("penstock").options(**options).load().explain(extended=True)
+        assert rows.where("event = 'event'").count() == 1000
+        assert sent_bytes(server.http_port) == 0
+        with pytest.raises(PySparkException, match="StorageUnusable") as refused:
+            source.options(**options | {"plogs_secret_secret_access_key": "wrong-key"}).load().count()
+        with pytest.raises(PySparkException, match="BadArgument: unknown option for s3://") as unknown:
+            source.options(**options, plogs_secret_acces_key="wrong-key").load().count()
+    said = capfd.readouterr().out + str(refused.value) + str(unknown.value)
+    assert "(redacted)" in said
+    assert not [value for value in (*keys.values(), "wrong-key") if value in said]
 
 
 @pytest.mark.long

@@ -193,6 +193,7 @@ CALLS: list[tuple[str, Callable[[Opened, Any], object], str, Sequence[object]]] 
     ("connect exclusive", lambda _, bad: penstock.connect("memory:", exclusive=bad), "exclusive", NO_BOOLS),
     ("connect own", lambda _, bad: penstock.connect("memory:", own=bad), "own", NO_BOOLS),
     ("connect tls", lambda _, bad: penstock.connect("penstock://h", tls=bad), "tls", [one for one in NO_BOOLS if one]),
+    ("connect plogs", lambda _, bad: penstock.connect("penstock://h", plogs=bad), "plogs", [1, b"s3://b", ["s3://b"]]),
     ("connect tls_ca", lambda _, bad: penstock.connect("penstock://h", tls_ca=bad), "tls_ca", NO_PATHS),
     ("EventPointer stream", lambda _, bad: EventPointer(bad, 0, 0), "stream", NO_TEXTS),
     ("EventPointer segment", lambda _, bad: EventPointer(STREAM, bad, 0), "segment_id", NO_OFFSETS[:-1]),
