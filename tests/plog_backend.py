@@ -41,8 +41,8 @@ _CROWDED: Final = ObjectSettings(
 )  # fmt: skip
 
 _FILES: Final = "is about the files of plogs, or about disks"
-_COPIED: Final = "takes a copy of the folder for what a killed process leaves; tests/explore/test_kills.py kills one"
-_PROCESS: Final = "starts a process that opens the folder; tests/explore/test_kills.py has one that opens a bucket"
+_COPIED: Final = "takes a copy of the folder for what a killed process leaves; a bucket is not copied"
+_PROCESS: Final = "starts a process that opens the folder, and knows of no bucket"
 _TAKEN_OVER: Final = "a folder refuses a second owner; a bucket lets it take over (tests/plog/objects/test_owners.py)"
 _MEMORY: Final = "bounds memory; an object store has up to pending_size_max bytes under way"
 _OWN_BUCKET: Final = "has object stores of its own, always the same"
