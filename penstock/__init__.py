@@ -129,15 +129,8 @@ def connect(
 
     check_kind("exclusive", exclusive, bool)
     check_kind("own", own, bool)
-    for_server = {
-        "user": user,
-        "password": password,
-        "token": token,
-        "tls": tls,
-        "tls_ca": tls_ca,
-        "plogs": plogs,
-        "plogs_options": plogs_options,
-    }
+    login = {"user": user, "password": password, "token": token, "tls": tls, "tls_ca": tls_ca}
+    for_server = {**login, "plogs": plogs, "plogs_options": plogs_options}
     if isinstance(address, str) and address.startswith("penstock://"):
         _refuse(
             "a server",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -293,8 +293,9 @@ def _run(
         with ThreadPoolExecutor(1) as thread:  # an interrupt must not arrive during a call to Java
             try:
                 if into is not None:
-                    address = asdict(sources[0].address)
-                    forward_watermark(query, address.pop("store"), into, delay=delay, **address)
+                    of = sources[0].address
+                    credentials = {"user": of.user, "password": of.password, "token": of.token, "tls_ca": of.tls_ca}
+                    forward_watermark(query, of.store, into, delay=delay, **credentials)
                 with suppress(KeyboardInterrupt) if follow else nullcontext():
                     thread.submit(_watch_to_the_end, query, counter, watch).result()
             finally:

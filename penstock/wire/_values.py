@@ -42,7 +42,7 @@ __all__ = [
     "unpack_error",
 ]
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 ARE_YOU_THERE: Final = "here?"  # the notification that asks for that call
 BUSY: Final = b"busy"  # goes with a refusal: nothing was done, and a moment later it may be
 NOT_BEGUN: Final = b"not begun"  # goes with a refusal: nothing was done of what was called

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_ports: Final = random.SystemRandom()
 SERVE: Final = """
     import json, sys
     from penstock.server import Config, run
@@ -52,8 +54,13 @@ def memory_peak(pid: int) -> int:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
+    """Return a port that no other program takes by chance: it is below those that the system gives to connections."""
+    while True:
+        port = _ports.randrange(20_000, 32_000)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
         return port
 
 

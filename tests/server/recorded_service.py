@@ -23,7 +23,7 @@ class RecordedService:
         self.store, self.logins, self.certificate = store, logins, certificate
         self._service = start_service(store, config, logins, certificate)
         self.port, self.connections = self._service.port, self._service.connections
-        self.quotas = self._service.quotas
+        self.quotas, self.sent_bytes = self._service.quotas, self._service.sent_bytes
         self.streams_at_the_end: list[str] | None = None
 
     def shutdown(self) -> None:
