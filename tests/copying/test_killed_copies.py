@@ -52,6 +52,6 @@ def test_a_copy_goes_on_after_kill_9_without_gaps_or_doubles(tmp_path: Path) -> 
         if "done\n" in lines:
             break
         killed += 1
-    assert killed == KILLS
+    assert killed, "the copy goes on until the signal comes, and may end before the last kill, but not before the first"
     with open_store(tmp_path / "a") as source, open_store(tmp_path / "b") as target:
         check_copy(source, target, [source.head(STREAM), source.tail(STREAM)])
