@@ -32,7 +32,7 @@ $(CLASSES): $(READY) tools/spark_classes.py
 	  $(BIN)/python tools/spark_classes.py 2>&1 | cat >/dev/null # which waits for Java, too
 
 check: lint ## Run the checks and the unit tests, while you work on a change
-	@$(BIN)/pytest -q -n 2 -k "$(QUICK)" $(UNIT)
+	@$(BIN)/pytest -q -n 4 -k "$(QUICK)" $(UNIT)
 
 test: $(READY) ## Run every check, then every test
 	@$(MAKE) --no-print-directory -j2 lint $(CLASSES)
