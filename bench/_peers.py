@@ -334,19 +334,21 @@ _HOW_TO_INSTALL: Final = (
 
 
 def install() -> None:
-    """Install both clients, and RabbitMQ's server where apt can; elsewhere say what to do.
+    """Install the clients, and the servers of RabbitMQ and Redis where apt can; elsewhere say what to do.
 
-    Where systemd runs, Debian's package also starts a server for the whole machine, which the benchmark does not use.
+    Where systemd runs, Debian's packages also start servers for the whole machine, which no benchmark uses.
     """
     constraints = Path(__file__).parent.parent / "constraints.txt"
     pip = [sys.executable, "-m", "pip", "install", "--constraint", str(constraints)]
     subprocess.run([*pip, "penstock-stream[bench]"], check=True)
-    if _find_server() is not None:
+    found = {"rabbitmq-server": _find_server(), "redis-server": shutil.which("redis-server")}
+    packages = [package for package, program in found.items() if program is None]
+    if not packages:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        sys.exit(_HOW_TO_INSTALL)
+        sys.exit(f"these servers are missing: {', '.join(packages)}; install them, or go on without them")
     subprocess.run(["apt-get", "update", "-qq"], check=False)  # the lists it has may do
-    apt = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", "rabbitmq-server"]
+    apt = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", *packages]
     subprocess.run(apt, check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
 
 

@@ -21,12 +21,14 @@ from uuid import uuid4
 import obstore
 from obstore.store import from_url
 
+import penstock
 from bench._measure import Figure, compare, rate, report
 from penstock.plog import FilePlogs
 from penstock.plog.objects import ObjectPlogs, ObjectSettings
 from penstock.plog.objects._cache import ObjectCache
 from penstock.ports import Bucket, OsDisk
 from tests.s3 import BUCKET, s3_server
+from tests.server.cluster import Servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +47,8 @@ RAW_THREADS: Final = 4
 EVENTS: Final = 100
 TURN: Final = 10
 MANY: Final = 10_000
+EVENT_SIZE: Final = 4096
+STREAM: Final = "plant/readings"
 
 
 def new_address(base: str) -> str:
@@ -196,6 +200,46 @@ def reads(base: str, folder: Path) -> Iterator[Figure]:
     yield Figure("read from the cache, against plogs in a folder", ratio, 0.8, {"MB/s": mine, "folder": bare})
 
 
+def direct_reads(base: str, folder: Path) -> Iterator[Figure]:
+    """Compare a client that reads the bucket with one to which the server, a process of its own, sends everything.
+
+    Either both have no copies, and the stream is larger than the memory of the server's cache, or both have all of it.
+    """
+    address, cpo = new_address(base), f"sqlite:{folder / 'cpo.db'}"
+    with Servers(folder / "writing", 1, plogs=address, cpo=cpo) as servers:
+        servers.owner()  # it serves now
+        with penstock.connect(servers.address) as store:
+            store.create_stream(STREAM, segments=4)
+            writer = store.writer(STREAM)
+            for _ in range(2 * ROUND_SIZE // MIB):
+                writer.write_batch([os.urandom(EVENT_SIZE)] * (MIB // EVENT_SIZE))
+            writer.flush()
+    for name, settings, is_cached in (("the bucket", "?cache_folder=", False), ("a cache of the bucket", "", True)):
+        with Servers(folder / f"cached-{is_cached}", 1, plogs=address + settings, cpo=cpo) as servers:
+
+            def direct(servers: Servers = servers, *, is_cached: bool = is_cached) -> float:
+                cache = folder / ("direct" if is_cached else uuid4().hex)
+                return read_events(servers, f"{address}?cache_folder={cache}")
+
+            def sent(servers: Servers = servers) -> float:
+                return read_events(servers, None)
+
+            servers.owner()  # the lease of the server before ends first
+            direct(), sent()
+            ratio, mine, theirs = compare(direct, sent, rounds=ROUNDS)
+        detail = {"MB/s": mine, "server": theirs}
+        yield Figure(f"a client reads {name}, against a server that sends it", ratio, detail=detail)
+
+
+def read_events(servers: Servers, plogs: str | None) -> float:
+    """Read all events as a client, directly or from the server; return the rate, in MB/s."""
+    with penstock.connect(servers.address, plogs=plogs) as store:
+        before = servers.sent_bytes(0)
+        speed = rate(lambda: EVENT_SIZE * sum(rows.num_rows for rows in store.read(STREAM))) / 1e6
+        assert (servers.sent_bytes(0) - before < ROUND_SIZE) == (plogs is not None), "the bytes took another way"
+        return speed
+
+
 def opening(base: str) -> Iterator[Figure]:
     """Measure the opening of a store with many plogs: requests do not grow with their number."""
     address = new_address(base)
@@ -211,7 +255,7 @@ def opening(base: str) -> Iterator[Figure]:
 
 def measure(base: str, folder: Path) -> None:
     """Measure everything and print it."""
-    parts = (batched_writes(base), durable_events(base), reads(base, folder), opening(base))
+    parts = (batched_writes(base), durable_events(base), reads(base, folder), direct_reads(base, folder), opening(base))
     report(f"plogs in an object store, at {base}", [figure for part in parts for figure in part])
 
 

@@ -63,13 +63,14 @@ def main(folder: Path) -> None:
         figures = [*source(spark, store, folder / "data"), *futoin(spark, store, folder / "data")]
         figures += sink(spark, store, folder)
         figures += micro_batches(spark, store, folder)
+        figures += many_segments(spark, store, folder)
     report("Spark", figures)
     spark.stop()
 
 
-def fill(store: Store, stream: str, events: int, *, event: bytes | None = None) -> None:
-    """Write a stream of two segments, of an event again and again or of random bytes."""
-    store.create_stream(stream, segments=2)
+def fill(store: Store, stream: str, events: int, *, event: bytes | None = None, segments: int = 2) -> None:
+    """Write a stream, of an event again and again or of random bytes."""
+    store.create_stream(stream, segments=segments)
     size = 50_000
     data = event * size if event else np.random.default_rng(0).integers(0, 256, size * EVENT, np.uint8).tobytes()
     offsets = pa.py_buffer(np.arange(size + 1, dtype=np.int32) * (len(data) // size))
@@ -291,6 +292,16 @@ def micro_batches(spark: SparkSession, store: Store, folder: Path) -> Iterator[F
     detail = {kind: statistics.median(column) for kind, column in zip(kinds, zip(*rounds, strict=True), strict=True)}
     ratio = statistics.median(row[1] / row[2] for row in rounds)
     yield Figure("micro-batch of 2,000 events, ms: into Parquet against our sink", ratio, detail=detail)
+
+
+def many_segments(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
+    """Compare micro-batches of as many events in one segment and in a hundred."""
+    for segments in (1, 100):
+        fill(store, f"bench/of-{segments}", SHORT, segments=segments)
+    rounds = [[batch_ms(spark, folder, f"bench/of-{segments}", "noop")["all"] for segments in (1, 100)] for _ in (1, 2)]
+    one, many = (statistics.median(column) for column in zip(*rounds, strict=True))
+    detail = {"1 segment": one, "100 segments": many}
+    yield Figure("micro-batch of 2,000 events, ms: of 1 segment against 100", one / many, 1 / 1.5, detail)
 
 
 def batch_ms(spark: SparkSession, folder: Path, stream: str, kind: str, start: str = "earliest") -> dict[str, float]:

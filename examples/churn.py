@@ -1,22 +1,32 @@
 """Which files of a git repository change most, month by month? Mines the whole history, with every version's text.
 
 python churn.py ~/code/project      prints a table, and writes the chart churn.html
+
+The history is imported into a stream that is called like the folder of the project, code/project; only what is new is
+imported next time.
 """
 
 import html
+import re
 import sys
 from collections import Counter
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 import penstock
+from penstock.errors import PenstockError
 from penstock.repo import Repository
-from penstock.repo.git import import_git
+from penstock.repo.git import check_git, import_git
 from penstock.spark import register
 
-STORE, STREAM = "penstock-data", "code/history"
+if len(sys.argv) != 2:
+    sys.exit("usage: python churn.py FOLDER, with the folder of a git repository")
+PROJECT = Path(sys.argv[1]).resolve()
+STORE = "penstock-data"
+STREAM = "code/" + (re.sub(r"[^A-Za-z0-9._-]", "-", PROJECT.name).lstrip("._-") or "project")
 
 
 @F.udf(LongType())
@@ -25,9 +35,14 @@ def changed_lines(before, after):
     return ((old - new) + (new - old)).total()
 
 
-with penstock.connect(STORE) as store:
-    print(import_git(sys.argv[1], Repository.open(store, STREAM, create=True)).revisions, "new revisions")
+try:
+    check_git(PROJECT)  # before a store is created for it
+    with penstock.connect(STORE) as store:
+        print(import_git(PROJECT, Repository.open(store, STREAM, create=True)).revisions, "new revisions")
+except PenstockError as error:  # such as that of another project whose folder has the same name
+    sys.exit(f"churn.py: {error}")
 
+with penstock.connect(STORE):
     spark = SparkSession.builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     register(spark)
     history = spark.read.format("penstock-repo").option("store", STORE).option("stream", STREAM)

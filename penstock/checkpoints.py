@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.errors import BadArgument, JobRunning
+from penstock.model import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +25,6 @@ __all__ = ["JobRecord", "held_checkpoint", "known_job", "new_job", "read_job", "
 
 _FILE: Final = "_penstock"
 _LOCK: Final = "_lock"
-_UNDECODABLE: Final = (ValueError, RecursionError)  # msgspec's own errors, and texts that are not UTF-8
 
 
 class JobRecord(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ def read_job(folder: Path) -> JobRecord | None:
     """Return the job of a checkpoint, whichever it is; None if there is none, or it cannot be read."""
     try:
         return msgspec.json.decode((folder / _FILE).read_bytes(), type=JobRecord)
-    except (OSError, *_UNDECODABLE):
+    except (OSError, *UNDECODABLE):
         return None
 
 
@@ -61,7 +61,7 @@ def known_job(folder: Path, kind: str, streams: Mapping[str, int], consumer: str
         return None
     try:
         known = msgspec.json.decode(data, type=JobRecord)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         raise BadArgument(f"{folder / _FILE} is damaged: start again with another checkpoint") from None
     if (known.kind, known.streams.keys()) != (kind, streams.keys()):
         done = f"{known.kind} with {', '.join(known.streams)}"

@@ -8,8 +8,9 @@ that is outside of memory: the folder's lock, files, sockets, a database. So in 
   as its owner ends;
 - nothing is finalized, since that would close, cancel or roll back what the parent is using.
 
-This costs nothing while a handle is used: in the child, the handle changes its class. gRPC does not survive a fork.
-In a child of a process in which gRPC ran, ``check_network`` raises ``ForkedNetwork`` where gRPC would hang.
+This costs nothing while a handle is used: in the child, the handle changes its class. gRPC and obstore do not survive
+a fork. In a child of a process in which one of them ran, ``check_network`` and ``check_buckets`` raise
+``ForkedNetwork`` where it would hang.
 """
 
 from __future__ import annotations
@@ -31,22 +32,24 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Handle", "check_network", "drop_sockets", "guard", "is_network_lost"]
+__all__ = ["Handle", "check_buckets", "check_network", "drop_sockets", "guard", "is_network_lost"]
 
 _FLIGHT: Final = "pyarrow._flight"
+_OBSTORE: Final = "obstore"
+_OBSTORE_THREADS: Final = ("tokio",)  # which stay until the process ends
 _GRPC_THREADS: Final = ("grpc", "event_engine", "lifeguard")
 _GRPC_ENDS_S: Final = 0.05  # gRPC ends about 3 ms after its last user
 _PAUSE_S: Final = 0.001
 
 
 class _Process:
-    """The guarded handles of this process, and the state of gRPC in it."""
+    """The guarded handles of this process, and the state of gRPC and obstore in it."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.handles = WeakSet[Any]()
-        self.runs_grpc = False  # at the last fork
-        self.is_network_lost = False
+        self.runs_grpc = self.runs_obstore = False  # at the last fork
+        self.is_network_lost = self.are_buckets_lost = False
 
 
 _process: Final = _Process()
@@ -83,7 +86,13 @@ def is_network_lost() -> bool:
 def check_network() -> None:
     """Raise ``ForkedNetwork`` where gRPC would hang."""
     if _process.is_network_lost:
-        raise ForkedNetwork
+        raise ForkedNetwork(ran="gRPC", lost="a store over the network or through its owner")
+
+
+def check_buckets() -> None:
+    """Raise ``ForkedNetwork`` where obstore would hang."""
+    if _process.are_buckets_lost:
+        raise ForkedNetwork(ran="obstore", lost="a bucket")
 
 
 def drop_sockets(names: Container[object]) -> None:
@@ -104,13 +113,13 @@ def drop_sockets(names: Container[object]) -> None:
 def _before_fork() -> None:
     """Note whether gRPC runs; wait a moment for it if it is about to end."""
     deadline = time.monotonic() + _GRPC_ENDS_S
-    while (runs := _FLIGHT in sys.modules and _runs_grpc()) and time.monotonic() < deadline:
+    while (runs := _FLIGHT in sys.modules and _has_threads(_GRPC_THREADS)) and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
-    _process.runs_grpc = runs
+    _process.runs_grpc, _process.runs_obstore = runs, _OBSTORE in sys.modules and _has_threads(_OBSTORE_THREADS)
 
 
-def _runs_grpc() -> bool:
-    return any(name.startswith(_GRPC_THREADS) for name in map(_thread_name, os.listdir("/proc/self/task")))
+def _has_threads(names: tuple[str, ...]) -> bool:
+    return any(name.startswith(names) for name in map(_thread_name, os.listdir("/proc/self/task")))
 
 
 def _thread_name(task: str) -> str:
@@ -124,6 +133,7 @@ def _thread_name(task: str) -> str:
 def _in_child() -> None:
     handles, owner = list(_process.handles), _process.pid
     _process.is_network_lost |= _process.runs_grpc
+    _process.are_buckets_lost |= _process.runs_obstore
     _process.pid, _process.handles = os.getpid(), WeakSet()
     for handle in handles:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
@@ -151,7 +161,12 @@ def _refusing(kind: Any, owner: int) -> Any:  # noqa: ANN401 - classes
     def nothing(*_: object) -> None:
         """Do nothing: the handle is the parent's."""
 
-    methods = {"close": nothing, "__exit__": nothing, "__del__": nothing}
+    async def nothing_async(*_: object) -> None:
+        """Do nothing, for handles whose ``close`` is awaited."""
+
+    methods: dict[str, object] = {"close": nothing, "__exit__": nothing, "__del__": nothing}
+    if hasattr(kind, "__aexit__"):
+        methods |= {"close": nothing_async, "__aexit__": nothing_async}
     metaclass: Any = type(kind)
     return metaclass(
         kind.__name__, (kind,), {"__slots__": (), "__getattribute__": refuse, "__enter__": refuse_entry, **methods}

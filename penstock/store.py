@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
     from types import TracebackType
     from typing import Self
@@ -172,16 +172,17 @@ class Store(Protocol):
         end: StreamPosition | None = None,
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> pa.RecordBatchReader:
         """Return the events from one position to another, by default from head to tail, as Arrow batches.
 
+        The result is an iterator of batches, and what DuckDB, Polars and others take as a table that is read once.
         A position is a cut, or a time at which events were appended: a datetime, or milliseconds since 1970.
         Columns are event, key, timestamp, headers, segment_id, offset and mark_time. The events of a segment come in
         order, and behind those of its predecessors. The end is fixed when this is called. Events above
         ``max_event_size`` are null; read them with :meth:`fetch_event_as_stream`.
         """
 
-    def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> Iterator[pa.RecordBatch]:
+    def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> pa.RecordBatchReader:
         """Return the events of a part of one segment, as Arrow batches like those of :meth:`read`."""
 
     def segment_ranges(

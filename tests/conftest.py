@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -20,14 +22,14 @@ from xdist.scheduler import LoadScopeScheduling
 
 from penstock.plog import FilePlogs
 from tests.azure import azurite
-from tests.plog_backend import BACKEND, SAMPLED, Buckets, reason_on_disk
+from tests.plog_backend import BACKEND, GROUPS, SAMPLED, Buckets, reason_on_disk
 from tests.postgres import Postgres, missing, postgres_server
 from tests.s3 import BUCKET, s3_server
 from tests.sampling import EXPLORES, examples
 from tests.warm_python import warm_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 # A slow machine is not a bug: no test fails because one of its examples took long. The same examples every time, so
 # that a change fails for what it changed; PENSTOCK_EXPLORE=1 looks for new ones, and for more.
@@ -90,6 +92,7 @@ _BESIDE_SPARK: Final = (  # with a Spark of their own, or with none
 _ON_CLUSTER: Final = "tests/spark/test_cluster.py"
 _ON_POSTGRESQL: Final = ("tests/events/test_outbox.py", "tests/cpo/", "tests/server/test_hand_over.py")
 _ON_SOURCES: Final = ("tests/test_dependencies.py", "tests/test_seeds.py", "tests/test_tidy.py")
+_ON_BROWSER: Final = "tests/console/test_browser"
 
 
 @pytest.fixture(scope="session")
@@ -148,11 +151,12 @@ def s3_address(s3_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def azurite_address(azurite_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+def azurite_address(azurite_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A place in Azure that this test has to itself."""
     for name, value in azurite_environment.items():
         monkeypatch.setenv(name, value)
-    return f"az://{azurite.CONTAINER}/{uuid4().hex}"
+    with azurite.azurite_container(azurite_environment) as container:
+        yield f"az://{container}/{uuid4().hex}"
 
 
 @pytest.fixture(autouse=True)
@@ -162,15 +166,36 @@ def buckets(request: pytest.FixtureRequest) -> Iterator[Buckets]:
     if backend == "disk":
         yield Buckets("objects", "")
         return
-    if reason := reason_on_disk(request.node.nodeid):
+    if backend not in GROUPS and (reason := reason_on_disk(request.node.nodeid)):
         pytest.skip(reason)
     real = {"s3": "s3_address", "azure": "azurite_address"}.get(backend)
     buckets = Buckets(backend, request.getfixturevalue(real) if real else "")
     with pytest.MonkeyPatch.context() as patch:
         buckets.redirect(patch)
-        yield buckets
+        try:
+            yield buckets
+        finally:
+            buckets.close()
     if buckets.opened:
         request.node.user_properties.append(("backend", backend))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """If the end of what all tests of this process share hangs, show where.
+
+    At its time limit ``faulthandler`` shows a hundred threads, the newest first. A process with Spark has more of them,
+    so the main thread would not be seen.
+    """
+    if nextitem is not None:
+        return (yield)
+    plugin: Any = item.config.pluginmanager.getplugin("faulthandler")
+    shown = item.config.stash[plugin.fault_handler_stderr_fd_key]
+    signal.signal(signal.SIGALRM, lambda *_: faulthandler.dump_traceback(shown, all_threads=False))
+    signal.alarm(int(item.config.getini("faulthandler_timeout")) * 2 // 3)
+    yield
+    signal.alarm(0)
+    return None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -191,21 +216,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{backends[backend]} tests passed with plogs in the object store {backend!r}")
 
 
+def _scope_of(nodeid: str) -> str:
+    """Return what a test shares with others, or its own name."""
+    if nodeid.startswith(_ON_CLUSTER):
+        return "cluster"
+    if nodeid.startswith(_ON_SOURCES):
+        return "sources"
+    if nodeid.startswith(_ON_BROWSER):
+        return "browser"
+    if nodeid.startswith(_ON_POSTGRESQL) and "postgresql" in nodeid:
+        return "postgresql"
+    is_on_spark = nodeid.startswith(_ON_SPARK) and not nodeid.startswith(_BESIDE_SPARK)
+    return "spark" if is_on_spark else nodeid
+
+
 class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]
     """Assigns tests one by one, except that those which share something slow go to one process, and first.
 
-    They share a Spark, a cluster, a PostgreSQL server, or the syntax trees of all sources.
+    They share a Spark, a cluster, a PostgreSQL server, a browser, or the syntax trees of all sources.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(_ON_CLUSTER):
-            return "cluster"
-        if nodeid.startswith(_ON_SOURCES):
-            return "sources"
-        if nodeid.startswith(_ON_POSTGRESQL) and "postgresql" in nodeid:
-            return "postgresql"
-        is_on_spark = nodeid.startswith(_ON_SPARK) and not nodeid.startswith(_BESIDE_SPARK)
-        return "spark" if is_on_spark else nodeid
+        return _scope_of(nodeid)
 
     def schedule(self) -> None:
         """Assign tests to a process that replaces one that died: two, as it runs a test only when it knows the next."""
@@ -213,6 +245,10 @@ class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]
         super().schedule()
         if is_replacement:
             super().schedule()
+
+    def _reschedule(self, node: Any) -> None:  # noqa: ANN401 - no type is public
+        if node in self.registered_collections:  # else it replaces one that died, and has not collected the tests yet
+            super()._reschedule(node)
 
     def remove_node(self, node: Any) -> str | None:  # noqa: ANN401 - no type is public
         """Return the test that the process died of, and assign to others what it leaves.
@@ -233,8 +269,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     return _Scheduler(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Do not look for garbage while tests are collected: it takes a fifth of the time, and there is none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start the longest tests first, so that no process is still busy with one when the others have finished."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    for item in items:
+        if {"spark", "spark_of_all"}.intersection(getattr(item, "fixturenames", ())):
+            assert _scope_of(item.nodeid) == "spark", f"{item.nodeid} would start another Spark: see _BESIDE_SPARK"
     gc.freeze()  # the tests themselves are never garbage, and looking at all of them takes long
+
+
+def pytest_runtest_setup() -> None:
+    """Keep Spark's loggers from giving pytest's handler their own format: ``caplog.text`` would be JSON then."""
+    spark_logger = sys.modules.get("pyspark.logger.logger")
+    if spark_logger is not None:
+        spark_logger.PySparkLogger.addHandler = logging.Logger.addHandler

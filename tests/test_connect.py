@@ -113,3 +113,10 @@ def test_wrong_address_is_named_before_wrong_options(address: str) -> None:
     """Whether an option has a meaning is only known once the address is."""
     with pytest.raises(BadArgument, match=r"address of a store|cannot connect to"):
         penstock.connect(address, own=False, user="anna")
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/prefix", "az://container/prefix"])
+def test_a_bucket_is_left_to_its_servers(address: str) -> None:
+    """A process without the oracle would fence them."""
+    with pytest.raises(BadArgument, match="a bucket is opened by its servers; name one, penstock://host:port"):
+        penstock.connect(address)

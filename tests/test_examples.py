@@ -61,7 +61,16 @@ def test_scripts_and_notebook_do_what_they_say(tmp_path: Path) -> None:
     assert "<td>dir/b.txt" in (tmp_path / "churn.html").read_text()
 
 
-@pytest.mark.skipif(bool(MISSING), reason=f"pip install 'penstock-stream[pipelines]' for {', '.join(MISSING)}")
+@pytest.mark.parametrize("arguments", [(), ("nowhere",)], ids=["no argument", "no repository"])
+def test_churn_without_a_project_says_what_it_needs(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """A newcomer leaves the argument out, or mistypes it, and must find neither a traceback nor a store."""
+    result = run(sys.executable, str(EXAMPLES / "churn.py"), *arguments, cwd=tmp_path)
+    assert (result.returncode, len(result.stderr.splitlines())) == (1, 1), result.stderr
+    assert "folder" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"pip install '.[pipelines]' for {', '.join(MISSING)}")
 def test_the_declarative_pipeline_fills_its_tables(tmp_path: Path) -> None:
     """A stream is a source like any other there; the windows are closed by its writers' promise."""
     project = tmp_path / "declarative"
@@ -71,7 +80,7 @@ def test_the_declarative_pipeline_fills_its_tables(tmp_path: Path) -> None:
     runs = 2 if EXPLORES else 1
     for _ in range(runs):
         assert run(sys.executable, "write.py", cwd=project).returncode == 0
-        remember = ("--conf", "spark.sql.catalogImplementation=hive")
+        remember = ("--conf", "spark.sql.catalogImplementation=hive") if runs > 1 else ()  # tables for the next run
         result = run(str(Path(sys.executable).with_name("spark-pipelines")), *remember, "run", cwd=project)
         told = result.stdout + result.stderr
         assert "Run is COMPLETED" in told, told

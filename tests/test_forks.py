@@ -296,6 +296,39 @@ assert {number: found.count(number) for number in set(found)} == {0: 11, 1: 21, 
     )
 
 
+def test_a_child_of_a_process_that_used_a_bucket_is_told_that_it_cannot_open_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There obstore would hang for ever: its threads are the parent's."""
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "c", "AWS_ALLOW_HTTP": "true"}
+    for name, value in {**keys, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}.items():
+        monkeypatch.setenv(name, value)
+    run(
+        """
+from penstock.errors import StorageUnavailable
+from penstock.ports import Bucket
+
+def put():
+    try:
+        Bucket(folder).put_new("object", b"")
+    except StorageUnavailable:  # nothing listens there
+        pass
+
+def put_in_child():
+    try:
+        put()
+    except ForkedNetwork:
+        return
+    raise AssertionError("it was not refused")
+
+assert forked(put) == 0
+put()
+assert forked(put_in_child) == 0
+""",
+        "s3://bucket/prefix",
+    )
+
+
 def test_a_child_of_a_process_that_serves_others_is_told_that_it_cannot_connect(tmp_path: Path) -> None:
     """There gRPC would hang for ever, and would disturb that of the parent."""
     run(
@@ -372,7 +405,8 @@ time.sleep(60)
 
 def test_errors_survive_the_way_out_of_a_pool() -> None:
     """One that cannot be made anew from what was pickled leaves the pool waiting for ever."""
-    for error in (ForkedHandle("StreamWriter", owner=7), DiskFailed("x", reason="y", stopped=True), ForkedNetwork()):
+    network = ForkedNetwork(ran="gRPC", lost="a store")
+    for error in (ForkedHandle("StreamWriter", owner=7), DiskFailed("x", reason="y", stopped=True), network):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
+
+from tests.conftest import _Scheduler
 
 ROOT: Final = Path(__file__).parents[1]
 
@@ -16,6 +19,20 @@ def test_before(): ...
 def test_hangs(): threading.Event().wait()
 def test_behind(): ...
 def test_last(): ...
+"""
+
+NEVER_ENDS: Final = """
+import pytest, threading
+
+@pytest.fixture(scope="session")
+def shared():
+    yield
+    never_ends()
+
+def never_ends(): threading.Event().wait()
+def test_last(shared):
+    for _ in range(120):
+        threading.Thread(target=never_ends, daemon=True).start()
 """
 
 
@@ -33,6 +50,42 @@ def test_a_test_that_hangs_is_ended_with_its_stack_and_the_others_run(tmp_path: 
     assert "1 failed, 3 passed" in result.stdout
     assert "crashed while running 'test_it.py::test_hangs'" in result.stdout
     assert "in test_hangs" in result.stderr
+
+
+def test_the_end_of_a_run_that_hangs_shows_the_main_thread(tmp_path: Path) -> None:
+    """``faulthandler`` shows only the hundred newest threads, and a process with Spark has more."""
+    first = pytest_of(tmp_path, NEVER_ENDS).stderr.partition("Timeout")[0]
+    assert "in never_ends" in first
+    assert "in shared" in first
+
+
+class Process:
+    """A process of xdist, as far as the scheduler knows it."""
+
+    shutting_down = False
+
+    def __init__(self) -> None:
+        self.assigned: list[int] = []
+        self.send_runtest_some = self.assigned.extend
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_a_process_that_has_not_collected_the_tests_is_not_assigned_any() -> None:
+    """Two that hang are replaced at the same time: a run ended when one replacement was ready before the other."""
+    option = SimpleNamespace(loadscopereorder=False)
+    scheduler = _Scheduler(SimpleNamespace(getvalue=lambda _: ["popen"], option=option))
+    tests, first, second = [f"test_it.py::test_{number}" for number in range(9)], Process(), Process()
+    scheduler.add_node(first)
+    scheduler.add_node_collection(first, tests)
+    scheduler.schedule()
+    scheduler.add_node(second)
+    assert scheduler.remove_node(first) == tests[0]
+    assert not second.assigned
+    scheduler.add_node_collection(second, tests)
+    scheduler.schedule()
+    assert second.assigned
 
 
 def test_interrupts_reach_tests_where_the_shell_ignores_them(tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ ensure_postgresql() {
     say "no PostgreSQL: tests of the outbox and of the control plane oracle that need it will be skipped"
 }
 
+# The web console is tested in it, and its pictures are drawn with that font; those tests are skipped where it is missing.
+ensure_chromium() {
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null && return
+    may_install && apt_install chromium fonts-inter && return
+    say "no chromium: tests of the web console that need a browser will be skipped"
+}
+
 # Packages of Node that only tests need: FOLDER with the pins, FOLDER to install into, what they are.
 ensure_node_packages() {
     local packages=$1 installed=$2 what=$3
@@ -106,11 +113,12 @@ install_packages() {
     local pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
     "${pip[@]}" --constraint constraints.txt hatchling
     "${pip[@]}" --no-build-isolation --no-deps --editable .
-    "${pip[@]}" --constraint constraints.txt 'penstock-stream[delta,dev,events,objects,pipelines,postgresql,repo,server,spark]'
+    "${pip[@]}" --constraint constraints.txt 'penstock-stream[bench,delta,dev,docs,events,examples,iceberg,interop,objects,pipelines,postgresql,repo,server,spark,top,tracing]'
 }
 
 ensure_java
 ensure_postgresql
+ensure_chromium
 ensure_venv
 ensure_references &
 ensure_breezy &

@@ -37,6 +37,7 @@ __all__ = ["command_module", "command_names", "main"]
 _SECTIONS: Final = {
     "Streams and their events": (
         "stream",
+        "top",
         "write",
         "tail",
         "read",
@@ -45,12 +46,15 @@ _SECTIONS: Final = {
         "group",
         "event",
         "copy",
+        "backup",
+        "restore",
+        "check",
         "maintain",
     ),
     "Repositories": ("repo",),
     "Jobs on Spark": ("archive", "aggregate", "windows"),
-    "The server": ("serve", "dev", "user", "cluster"),
-    "Penstock itself": ("demo", "doctor", "completion"),
+    "The server": ("serve", "dev", "user", "cluster", "plog-server"),
+    "Penstock itself": ("demo", "doctor", "bench", "completion"),
 }
 _REST: Final = "Commands"
 _COMPLETE: Final = "_PENSTOCK_COMPLETE"  # set by the script that `penstock completion` prints
@@ -209,11 +213,15 @@ def _missing(error: ModuleNotFoundError) -> Exception:
     extra = extra_with(error.name or "")
     if extra is None:
         raise error
-    return PenstockError(f"this needs {error.name}, which is missing: pip install 'penstock-stream[{extra}]'")
+    return PenstockError(
+        f"this needs {error.name}, which is missing: in a clone of Penstock, run pip install '.[{extra}]'"
+    )
 
 
 def _fail(error: Exception, *, code: int) -> NoReturn:
     parts = [error.filename, error.strerror] if isinstance(error, OSError) else [error]
+    if isinstance(error, PermissionError):
+        parts.append("use a file or folder that you may read and write, or run the command as its owner")
     typer.echo(f"penstock: {': '.join(str(part) for part in parts if part is not None)}", err=True)
     sys.exit(code)
 

@@ -29,7 +29,21 @@ if TYPE_CHECKING:
 
 _PYTHON_MIN: Final = (3, 11)
 _JAVA_MIN: Final = 17
-_EXTRAS: Final = ("spark", "server", "objects", "postgresql")
+_EXTRAS: Final = {  # what each is for; the other extras are for those who work on Penstock
+    "spark": "read and write streams in Spark",
+    "delta": "archive streams as Delta tables",
+    "iceberg": "archive streams as Iceberg tables",
+    "server": "run a server with its web console",
+    "objects": "store plogs in S3 or Azure",
+    "postgresql": "share a store between servers",
+    "events": "be a client of FutoIn events, and relay an outbox",
+    "repo": "store repositories, and import them from git",
+    "top": "watch streams in a terminal with penstock top",
+    "tracing": "follow traces of OpenTelemetry through events",
+    "interop": "run the examples of docs/interop.md",
+    "examples": "run the web service in examples",
+    "docs": "make a site of the documentation",
+}
 _FREE_BYTES_MIN: Final = 64 << 20
 _FREE_BYTES_WARN: Final = 1 << 30
 _DESCRIPTORS_WARN: Final = 1024
@@ -41,7 +55,10 @@ def check_machine(folder: Path) -> list[Check]:
     return [
         _check_python(),
         *(_check_package(need) for need in needed if need.extra is None),
-        *(_check_extra(extra, [need for need in needed if need.extra == extra]) for extra in _EXTRAS),
+        *(
+            _check_extra(extra, purpose, [need for need in needed if need.extra == extra])
+            for extra, purpose in _EXTRAS.items()
+        ),
         _check_java(),
         _check_free_space(folder),
         _check_durable_write(folder),
@@ -64,17 +81,16 @@ def _check_package(need: Requirement) -> Check:
     return Check(name=need.name, status="ok", found=found)
 
 
-def _check_extra(extra: str, needed: Sequence[Requirement]) -> Check:
+def _check_extra(extra: str, purpose: str, needed: Sequence[Requirement]) -> Check:
     results = {need.name: need.check() for need in needed}
     missing = [f"{name} {found}" for name, (usable, found) in results.items() if not usable]
     if not needed:
         missing = ["this installation is older than the extra"]
     if missing:
-        fix = f"to use it: pip install 'penstock-stream[{extra}]'"
+        fix = f"to {purpose}: in a clone of Penstock, run pip install '.[{extra}]'"
         return Check(name=f"extra {extra}", status="warn", found=", ".join(missing), fix=fix)
-    return Check(
-        name=f"extra {extra}", status="ok", found=", ".join(f"{name} {found}" for name, (_, found) in results.items())
-    )
+    packages = ", ".join(f"{name} {found}" for name, (_, found) in results.items())
+    return Check(name=f"extra {extra}", status="ok", found=f"{packages} (to {purpose})")
 
 
 def _check_java() -> Check:

@@ -75,11 +75,11 @@ def _options_of(given: list[str] | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def refuse_with_local(*options: tuple[str, bool]) -> None:
-    """Refuse options that are expressions of Spark, or options of its source."""
+def refuse_with_local(*options: tuple[str, bool], given: str = "--local") -> None:
+    """Refuse options that are expressions of Spark, or options of its source; ``given`` rules Spark out."""
     for name, is_given in options:
         if is_given:
-            raise BadArgument(f"{name} needs Spark: leave it out, or leave out --local")
+            raise BadArgument(f"{name} needs Spark: leave it out, or leave out {given}")
 
 
 def run_locally(

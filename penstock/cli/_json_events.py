@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock.errors import BadArgument
-from penstock.model import TimeWindow  # noqa: TC001 - msgspec reads it
+from penstock.model import UNDECODABLE, TimeWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -145,7 +145,7 @@ def given_event(text: bytes) -> GivenEvent:
     """Return the event of a line; ``BadArgument`` says why a line is invalid."""
     try:
         line = _decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         fields = "event or event_base64, key or key_base64, and headers"
         raise BadArgument(f"not an event as read --json prints it ({error}): use the fields {fields}") from None
     if line.event is UNSET and line.event_base64 is UNSET and line.size is not UNSET:

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.cli._json_events import given_event
 from penstock.errors import BadArgument
+from penstock.model import UNDECODABLE
 
 __all__ = ["LongLine"]
 
@@ -104,7 +105,7 @@ def _event_start(begun: bytes) -> tuple[int, bool]:
 def _decoded(decoder: msgspec.json.Decoder[T], characters: bytes) -> T:
     try:
         return decoder.decode(b'"%b"' % characters)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except UNDECODABLE as error:
         raise _no_event(error) from None
 
 

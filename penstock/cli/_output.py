@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JsonOption",
+    "act_progress",
     "copy_progress",
     "count_of",
     "duration",
     "fail",
     "figure",
+    "human_size",
     "moment",
     "print_json",
     "print_rows",
@@ -31,6 +34,7 @@ __all__ = [
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+_WIDTH_MAX: Final = 10_000  # of a table that is not folded
 _SIZE_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
@@ -46,22 +50,33 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value))
 
 
-def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table on a terminal; otherwise one line per row, with tabs and without a heading."""
+def print_rows(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, unbroken: int = 0, is_folded: bool = True
+) -> None:
+    """Print a table on a terminal; otherwise one line per row, with tabs and without a heading.
+
+    Where the terminal is narrow, values are folded, except in the first ``unbroken`` columns, such as those of ids. If
+    it is not to be folded, a row is one line, whatever the width of the terminal.
+    """
     if not sys.stdout.isatty():
         for row in rows:
             typer.echo("\t".join(row))
         return
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for number, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=number < unbroken)
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    console = Console()
+    if not is_folded:
+        unlimited = console.options.update(max_width=_WIDTH_MAX)
+        console.width = max(console.width, Measurement.get(console, unlimited, table).maximum)
+    console.print(table)
 
 
 def size(count: int) -> str:
@@ -148,6 +163,27 @@ def copy_progress() -> Iterator[Callable[[str, str, int, int], object]]:
             bar.update(tasks[title], completed=done, total=total)
 
         yield show
+
+
+@contextmanager
+def act_progress(every_s: float = 10.0) -> Iterator[Callable[[str, int, int], object]]:
+    """Show a progress bar on a terminal, otherwise a line from time to time.
+
+    The block calls the function with what is done, how much of it is done, and how much there is.
+    """
+    if not sys.stderr.isatty():
+        last = time.monotonic()
+
+        def tell(act: str, done: int, total: int) -> None:
+            nonlocal last
+            if time.monotonic() - last >= every_s:
+                last = time.monotonic()
+                typer.echo(f"penstock: {act}: {100 * done // max(total, 1)} %", err=True)
+
+        yield tell
+        return
+    with copy_progress() as show:
+        yield lambda act, done, total: show("the store", act, done, total)
 
 
 @contextmanager

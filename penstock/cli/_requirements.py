@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
 _DISTRIBUTION: Final = "penstock-stream"
-_MODULES: Final = {"argon2-cffi": "argon2"}  # others: the name with underscores
+_MODULES: Final = {  # others: the name with underscores
+    "argon2-cffi": "argon2",
+    "opentelemetry-api": "opentelemetry.trace",
+    "opentelemetry-sdk": "opentelemetry.sdk",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +57,10 @@ def requirements() -> list[Requirement]:
 
 
 def extra_with(module: str) -> str | None:
-    """Return the extra that installs a module, or None."""
-    return next((need.extra for need in requirements() if need.module == module.partition(".")[0]), None)
+    """Return the extra that installs a module, or None; those of benchmarks and examples have what others have, too."""
+    wanted = module.partition(".")[0]
+    extras = [need.extra for need in requirements() if need.module.partition(".")[0] == wanted]
+    return min(extras, key=lambda extra: extra in {"bench", "examples"}, default=None)
 
 
 def parse_requirements(lines: Iterable[str], extras: Iterable[str]) -> list[Requirement]:

@@ -62,7 +62,7 @@ def _check_certificate(config: Config) -> Check:
 
         expires = load_certificate(cert, Path(config.tls_key or own / "server.key"), clock=SystemClock()).expires
     except ImportError as error:
-        fix = "to run a server: pip install 'penstock-stream[server]'"
+        fix = "to run a server: in a clone of Penstock, run pip install '.[server]'"
         return Check(name=name, status="warn", found=f"cannot be read: {error}", fix=fix)
     except CertificateUnusable as error:
         return Check(

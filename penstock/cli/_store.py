@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -14,12 +16,15 @@ from penstock.model import shown
 from penstock.ports import check_no_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from penstock import Store
     from penstock.model import StreamCut
 
 __all__ = ["STORE_DEFAULT", "StoreOption", "existing_store", "job_options", "new_store", "parse_place"]
 
 STORE_DEFAULT: Final = "./penstock-data"
+_SEARCH_S: Final = 1.0
 
 StoreOption = Annotated[
     str,
@@ -32,11 +37,13 @@ StoreOption = Annotated[
 ]
 
 
-def existing_store(address: str) -> Store:
+def existing_store(address: str, *, named_by: str = "--store") -> Store:
     """Open an existing store; a command that only reads does not create one."""
     if _is_folder(address) and not _has_store(address):
         check_no_file(address)
-        fail(f"no store in {address}: name one with --store, or create one with penstock stream create")
+        if address.startswith("penstock:"):
+            fail(f"invalid address {address}: use penstock://host:port")
+        fail(f"no store in {address}: name one with {named_by}, or create one with penstock stream create")
     return new_store(address)
 
 
@@ -60,9 +67,26 @@ def new_store(address: str) -> Store:
     if address.startswith("penstock://"):
         from penstock.cli._credentials import credentials, in_options
 
-        with in_options():
+        with in_options(), _noticed_search(address):
             return penstock.connect(address, **credentials())
     return penstock.connect(address, own=_is_folder(address) and not _has_store(address))
+
+
+@contextmanager
+def _noticed_search(address: str) -> Iterator[None]:
+    """Say that the owner is looked for among several servers, if that takes long."""
+    servers = address.removeprefix("penstock://").split(",")
+    if len(servers) == 1:
+        yield
+        return
+    text = f"penstock: looking for the owner of the store among {', '.join(servers)} ..."
+    notice = threading.Timer(_SEARCH_S, typer.echo, (text,), {"err": True})
+    notice.daemon = True
+    notice.start()
+    try:
+        yield
+    finally:
+        notice.cancel()
 
 
 def job_options(address: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
-"""``penstock archive``: copy a stream to a Parquet or Delta table, with Spark or without."""
+"""``penstock archive``: copy a stream to a Parquet, Delta or Iceberg table, with Spark or without."""
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,7 @@ from penstock.cli._job import (
 )
 from penstock.cli._output import JsonOption
 from penstock.cli._store import STORE_DEFAULT, StoreOption
+from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,15 @@ if TYPE_CHECKING:
 
 EXAMPLE = "penstock archive plant/readings ./archive"
 
+
+class TableFormat(StrEnum):
+    """The formats of a table."""
+
+    parquet = "parquet"
+    delta = "delta"
+    iceberg = "iceberg"
+
+
 _DATE = "coalesce(mark_time, current_timestamp())"
 
 
@@ -33,7 +44,13 @@ def archive(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The folder of the table.")],
     *,
     date: Annotated[str, typer.Option(metavar="SQL", help="The date of an event, from the source's columns.")] = _DATE,
-    delta: Annotated[bool, typer.Option("--delta", help="Write a Delta table instead of Parquet.")] = False,
+    table_format: Annotated[
+        TableFormat, typer.Option("--table", help="The format of the table; Iceberg tables are written without Spark.")
+    ] = TableFormat.parquet,
+    catalog: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The SQL catalog of an Iceberg table; by default catalog.db in its folder."),
+    ] = None,
     discard: Annotated[
         bool, typer.Option("--discard", help="Truncate the stream up to where all consumers have read it.")
     ] = False,
@@ -48,10 +65,18 @@ def archive(
     as_json: JsonOption = False,
 ) -> None:
     """Copy the events of a stream to a table, partitioned by date; run again, it continues where it stopped."""
-    if local:
+    is_iceberg = table_format is TableFormat.iceberg
+    if catalog is not None and not is_iceberg:
+        raise BadArgument("only an Iceberg table has a catalog: add --table iceberg, or leave out --catalog")
+    if local or is_iceberg:
         from penstock.events.archive import archive as copy
 
-        refuse_with_local(("--date", date != _DATE), ("--delta", delta), ("--option", bool(option)))
+        refuse_with_local(
+            ("--date", date != _DATE),
+            ("--table delta", table_format is TableFormat.delta),
+            ("--option", bool(option)),
+            given="--table iceberg" if is_iceberg else "--local",
+        )
 
         def copied(opened: "Store", watch: "Callable[[Copied], object]") -> "Copied":
             return copy(
@@ -63,6 +88,8 @@ def archive(
                 follow=follow,
                 checkpoint=checkpoint,
                 watch=watch,
+                table_format="iceberg" if is_iceberg else "parquet",
+                catalog=catalog,
             )
 
         run_locally(store, f"{stream} to {table}", copied, as_json=as_json)
@@ -76,7 +103,7 @@ def archive(
             stream,
             table,
             date=date,
-            delta=delta,
+            delta=table_format is TableFormat.delta,
             discard=discard,
             consumer=consumer,
             follow=follow,

@@ -1,5 +1,7 @@
 """``penstock copy``: copy streams from one store to another."""
 
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,11 +52,19 @@ def copy(
 
     if cut is not None and streams:
         raise BadArgument("--cut names its stream: leave out STREAM")
-    with existing_store(source) as ours, new_store(target) as theirs:
-        if cut is not None:
-            place = str(translate_cut(ours, theirs, StreamCut.parse(cut)))
+    source_cut = None if cut is None else StreamCut.parse(cut)
+    if _are_one_store(source, target):
+        raise BadArgument(f"FROM and TO are the same store, {target}: name another one to copy to")
+    with ExitStack() as stores:
+        ours = stores.enter_context(existing_store(source, named_by="FROM"))
+        for name in streams or ():
+            ours.stream(name)  # before a folder is made for nothing
+        if source_cut is not None:
+            theirs = stores.enter_context(existing_store(target, named_by="TO"))
+            place = str(translate_cut(ours, theirs, source_cut))
             print_json({"cut": cut, "target_cut": place}) if as_json else typer.echo(place)
             return
+        theirs = stores.enter_context(new_store(target))
         with copy_progress() as on_progress:
             result = copy_streams(ours, theirs, streams or None, on_progress=on_progress)
     if as_json:
@@ -69,6 +79,20 @@ def copy(
         typer.echo(f"group {group}: goes on where it was")
     for group in result.kept_groups:
         typer.echo(f"penstock: {target} has a group {group} already, which stays where it is", err=True)
+
+
+def _are_one_store(source: str, target: str) -> bool:
+    """Whether two addresses name one folder, or the same server."""
+    if "://" in source and "://" in target:
+        return bool(_servers(source) & _servers(target))
+    try:
+        return "://" not in source + target and Path(source).samefile(target)
+    except OSError:  # one of them does not exist
+        return False
+
+
+def _servers(address: str) -> set[str]:
+    return set(address.partition("://")[2].lower().split(","))
 
 
 def _as_dict(result: "CopyReport") -> dict[str, object]:

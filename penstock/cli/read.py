@@ -34,7 +34,10 @@ def read(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Write to this file; .parquet and .arrow files have columns.", dir_okay=False
+            "--output",
+            "-o",
+            help="Write to this file, replacing it if it exists; .parquet and .arrow files have columns.",
+            dir_okay=False,
         ),
     ] = None,
     store: StoreOption = STORE_DEFAULT,

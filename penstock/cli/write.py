@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli._input import EventFeed, write_json, write_lines, write_whole
-from penstock.cli._output import count_of, print_json, progress
+from penstock.cli._output import count_of, fail, print_json, progress
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
 from penstock.errors import BadArgument
 from penstock.model import check_append_time, check_time
@@ -91,7 +91,11 @@ def _write_all(
     files: "Sequence[Path]",
     write_file: "Callable[[io.BufferedIOBase, EventFeed, Callable[[int], object]], None]",
 ) -> None:
-    total = sum(path.stat().st_size for path in files if path != _STDIN)
+    try:
+        total = sum(path.stat().st_size for path in files if path != _STDIN)
+    except FileNotFoundError as error:
+        advice = "arguments are files of events; pipe a text, as in echo TEXT | penstock write STREAM"
+        fail(f"no file {error.filename}: {advice}")
     with progress("writing", total) as done:
         for path in files:
             with nullcontext(_stdin()) if path == _STDIN else path.open("rb") as file:

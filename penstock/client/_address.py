@@ -73,6 +73,11 @@ class ServerFinder:
         return self._host.strip("[]"), self._port
 
     @property
+    def block_host(self) -> str | None:
+        """Where the port for blocks of the server is; None with TLS, which that port does not have."""
+        return None if self._is_tls else self._host.strip("[]")
+
+    @property
     def place(self) -> str:
         """The address, as messages about several servers name it."""
         return f"{self._host}:{self._port}"

@@ -23,10 +23,12 @@ from msgspec.structs import astuple
 from pyarrow import flight
 
 from penstock import forks
+from penstock.client._block_sockets import BlockSocket, BlockSockets
 from penstock.client._files import PlogFiles
 from penstock.client._knock import ConnectionLost, action_of, answering
 from penstock.client._reasons import without_context
-from penstock.client._shared_appends import SharedAppends
+from penstock.client._shared_appends import FlightStream, SharedAppends
+from penstock.client._translated import translated
 from penstock.deadlines import DeadlineExceeded, limit, run_locked, time_left
 from penstock.errors import (
     ForkedHandle,
@@ -40,9 +42,7 @@ from penstock.errors import (
 from penstock.ports import uninterrupted
 from penstock.retry import Retry
 from penstock.wire import (
-    BUSY,
     CHALLENGE_SIZE,
-    NOT_BEGUN,
     PROTOCOL,
     Answer,
     ByteBudget,
@@ -53,7 +53,6 @@ from penstock.wire import (
     probe_content,
     probe_name,
     unpack,
-    unpack_error,
 )
 from penstock.wire.operations import repositories, sessions, streams
 
@@ -65,12 +64,13 @@ if TYPE_CHECKING:
     from penstock.wire.operations import Operation
 
     Push = Callable[[list[Notification]], None]
+    StoredBlock = tuple[int, memoryview, int]
+    """Where a block begins, its bytes, and from when on it counts if that was in a transaction; 0 otherwise."""
 
 __all__ = ["Channel", "Connection", "ConnectionLost", "Finder", "busy_retry"]
 
 _PATIENCE_S: Final = 30.0
 _GOODBYE_S: Final = 5.0
-_LOST: Final = (flight.FlightUnavailableError, flight.FlightCancelledError, OSError)  # the last when writing fails
 _logger: Final = logging.getLogger("penstock.client")
 
 
@@ -85,6 +85,10 @@ class Finder(Protocol):
         """The store's address, for messages."""
 
     @property
+    def block_host(self) -> str | None:
+        """Where the port for blocks of the server is that was found last; None if clients do not use it."""
+
+    @property
     def patience_s(self) -> float:
         """How long to wait for a server at first; after a lost connection the client waits longer."""
 
@@ -96,10 +100,19 @@ class Finder(Protocol):
 
 
 class Channel:
-    """One channel to a server, until it is lost. ``before`` is the id of the session that it replaces, if any."""
+    """One channel to a server, until it is lost. ``before`` is the id of the session that it replaces, if any.
+
+    ``block_host`` is where the server's port for blocks would be.
+    """
 
     def __init__(
-        self, client: flight.FlightClient, push: Push, lost: Callable[[Channel], None], before: str | None
+        self,
+        client: flight.FlightClient,
+        push: Push,
+        lost: Callable[[Channel], None],
+        before: str | None,
+        *,
+        block_host: str | None,
     ) -> None:
         forks.guard(self)
         self.client: Final = client
@@ -113,13 +126,14 @@ class Channel:
             hello = flight.FlightDescriptor.for_command(pack([begin.operation, *astuple(begin)]))
             self._writer, self._reader = self.client.do_exchange(hello)
             try:
-                _, self.id, inflight = unpack(self._receive_in_time(), Welcome)
+                _, self.id, inflight, access = unpack(self._receive_in_time(), Welcome)
             except BaseException:
                 with suppress(pa.ArrowException, OSError):
                     self._reader.cancel()  # or closing waits for a server that goes on
                 self._let_go()  # or Arrow complains on the standard error
                 raise
-        self.appends: Final = SharedAppends(client, self.id)
+        self.sockets: Final = BlockSockets(block_host, access)
+        self.appends: Final = SharedAppends(partial(_append_stream, self.sockets, client, self.id))
         self.budget: Final = ByteBudget(inflight)  # for blocks that are sent and not acknowledged, of all writers
         self._listener = threading.Thread(target=self._listen, name="penstock-client", daemon=True)
         self._listener.start()
@@ -168,6 +182,7 @@ class Channel:
                 self.is_lost = True
                 self._change.notify_all()
             self.appends.close()  # or a server that ends would wait for them
+            self.sockets.close()
             self._lost(self)
 
     @uninterrupted
@@ -237,7 +252,8 @@ class Connection:
     ) -> None:
         forks.guard(self)
         self._finder, self._push, self._lost = finder, push, lost
-        self._objects = objects  # None: there is no bucket, or it was given up
+        self._objects = objects  # None: there is no bucket
+        self._refused: Channel | None = None  # for as long as this is the channel, the objects are not read
         self._lock = threading.Lock()
         self._access_lock = threading.Lock()  # held during the access probe
         self._access: tuple[Channel | None, PlogFiles | None] = (None, None)  # on which channel, and the files
@@ -275,7 +291,8 @@ class Connection:
                 client = self._finder.open()
                 if before is not None:
                     client = answering(client, _PATIENCE_S)
-                return Channel(client, self._push, self._lost, None if before is None else before.id)
+                session_before = None if before is None else before.id
+                return Channel(client, self._push, self._lost, session_before, block_host=self._finder.block_host)
             except (StoreUnreachable, ConnectionLost) as error:
                 if self._closed:
                     raise StoreClosed("the store") from error
@@ -332,12 +349,21 @@ class Connection:
                 with suppress(ForkedHandle):  # in a child it is the parent's
                     channel.end_reading(reader)
 
+    def blocks(self, channel: Channel, call: streams.GetBlocks) -> Iterator[StoredBlock | pa.RecordBatch]:
+        """Return the blocks of a segment: over a connection for blocks, or over Flight as batches."""
+        found = channel.sockets.take()
+        if found is None:
+            yield from self.get(channel, call)
+            return
+        with translated(channel), channel.sockets.used(found):
+            yield from found.blocks(call)
+
     def direct_access(self, stream: str, segment: int, offset: int) -> PlogObjects | PlogFiles | None:
         """Return the objects of the store if its user has named them, or its files if this process has access to them.
 
         The latter is probed once per channel.
         """
-        if self._objects is not None:
+        if self._objects is not None and (self._refused is None or self._refused is not self._channel):
             return self._objects
         channel = self.channel
         if self._access[0] is not channel:
@@ -349,10 +375,11 @@ class Connection:
             self._access = channel, _probed(channel, stream, segment, offset)
 
     def give_up(self, access: PlogObjects | PlogFiles | None, reason: str) -> None:
-        """Give direct access up, and have everything sent: of files while the channel lasts, of objects for ever."""
+        """Give direct access up while the channel lasts: a server that was replaced may name objects that are gone."""
         if access is not None and access is self._objects:
-            self._objects = None
-            _logger.warning("no more direct reads of %s: %s; the server sends its events", access.where(), reason)
+            if self._refused is not self._channel:
+                _logger.warning("no direct reads of %s: %s; the server sends its events", access.where(), reason)
+            self._refused = self._channel
         else:
             self._access = self.channel, None
 
@@ -363,6 +390,10 @@ class Connection:
             channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
+
+
+def _append_stream(sockets: BlockSockets, client: flight.FlightClient, session_id: str) -> BlockSocket | FlightStream:
+    return sockets.take() or FlightStream(client, session_id)
 
 
 def _fulfil(message: Future[Any], receive: Callable[[], Any]) -> None:
@@ -402,34 +433,3 @@ def _probed(channel: Channel, stream: str, segment: int, offset: int) -> PlogFil
 def _reason(error: BaseException) -> str:
     """Return what made a connection fail."""
     return error.reason if isinstance(error, StoreUnreachable) else without_context(str(error))
-
-
-class translated:  # noqa: N801 - reads like a word in a with statement
-    """Turn what Flight raises into what Penstock does."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-
-    def __enter__(self) -> None:
-        """Do nothing: errors are translated at the end of the block."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise another error in place of one of Flight's."""
-        if not isinstance(error, pa.ArrowException | OSError) or isinstance(error, PenstockError):
-            return
-        if isinstance(error, flight.FlightTimedOutError):
-            raise DeadlineExceeded from error
-        info = getattr(error, "extra_info", b"")
-        if info == BUSY:
-            raise ServerBusy(without_context(str(error))) from error
-        if info == NOT_BEGUN:
-            self._channel.is_lost = True
-            lost = ConnectionLost()
-            lost.is_begun = False
-            raise lost from error
-        if info:
-            raise unpack_error(info) from error
-        if isinstance(error, _LOST) or self._channel.is_lost:
-            self._channel.is_lost = True
-            raise ConnectionLost from error
-        raise ServerError(str(error)) from error

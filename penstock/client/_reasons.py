@@ -14,13 +14,18 @@ __all__ = ["check_certificates", "reason_in_words", "without_context"]
 _PROBE_S: Final = 2.0
 _CONTEXT: Final = ". gRPC client debug context"
 _SIGNS: Final = (
-    ("wrong version number", "the server does not use TLS: leave out tls_ca, or pass tls=False"),
+    ("wrong version number", "the server does not use TLS: leave out tls_ca and tls, or pass tls=False"),
     ("http1.x server", "this is an HTTP port, perhaps that of health and metrics: use the port of Arrow Flight"),
     ("missing selected ALPN", "this is an HTTP port, perhaps that of health and metrics: use the port of Arrow Flight"),
     ("certificate has expired", "its certificate has expired: the server needs a new one"),
     ("Connection refused", "no server listens there (Connection refused)"),
     ("hostname lookup error", "unknown host name"),
     ("Deadline Exceeded", "it does not answer: perhaps its process is stopped, or a firewall drops what is sent"),
+)
+_CLOSED: Final = ("Connection reset by peer", "Socket closed", "Broken pipe")
+_STANDS_BY: Final = (
+    "the server closes connections at once, as one does that stands by: name all servers of the store, as in "
+    "penstock://a:7367,b:7367, so that the owner is found; 'penstock cluster status' shows it"
 )
 _NOT_TRUSTED: Final = "certificate verify failed"
 _NOT_FOR_HOST: Final = "not in peer certificate"
@@ -45,7 +50,7 @@ def reason_in_words(message: str, *, host: str, port: int, tls: bool, tls_ca: st
         )
     if not tls and _speaks_tls(host, port):
         return "the server uses TLS: make tls_ca a copy of its server.crt, or pass tls=True"
-    return message
+    return _STANDS_BY if any(sign in message for sign in _CLOSED) else message
 
 
 def _speaks_tls(host: str, port: int) -> bool:

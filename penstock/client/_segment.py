@@ -23,7 +23,7 @@ from penstock.retry import Retry
 from penstock.stream.format import check_arrow, read_block
 from penstock.stream.segment import READ_SIZE, is_border
 from penstock.stream.time import NO_TIMES, Steps, times_column
-from penstock.wire import BLOCKS, Newest, cell
+from penstock.wire import BLOCKS, LOCATE_MAX, Newest, cell
 from penstock.wire.operations import streams
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteSegment", "RemoteTimes", "SegmentUpdate"]
 
-_AHEAD: Final = 64 << 20
 _FETCH_AHEAD: Final = 16 << 20  # of objects, in the background
 _Known = tuple["PlogObjects | PlogFiles | None", int, int, list[tuple[int, int, LocatedBlocks]]]
 """Where blocks are read, from which offset up to which, and of each plog where it begins, counts from, and is."""
@@ -120,7 +119,7 @@ class RemoteSegment:
         """Return the blocks of a range, from files or objects; where they are is asked for a good deal ahead."""
         known_to, begin, end, _ = self._known
         if known_to is not access or not begin <= offset < stop <= end:
-            until = max(stop, min(self.tail, offset + _AHEAD))
+            until = max(stop, min(self.tail, offset + LOCATE_MAX))
             answer = self._connection.call(streams.Locate(*self.key, offset, until))
             self._known = (
                 access,
@@ -166,9 +165,9 @@ class RemoteSegment:
         stream = self._stream
         if stream is None or stream.place != offset or stream.end < stop:
             is_alone = not self.claims and stop - offset == READ_SIZE
-            end = max(stop, min(self.tail, offset + _AHEAD)) if is_alone else stop
-            batches = self._connection.get(self._connection.channel, streams.GetBlocks(*self.key, offset, end))
-            stream = _BlockStream(batches, offset, end)
+            end = max(stop, min(self.tail, offset + LOCATE_MAX)) if is_alone else stop
+            call = streams.GetBlocks(*self.key, offset, end)
+            stream = _BlockStream(self._connection.blocks(self._connection.channel, call), offset, end)
             self._stream = stream if is_alone else None
         return stream
 
@@ -204,8 +203,8 @@ class RemoteSegment:
 class _BlockStream:
     """Blocks that the server is sending, from ``place`` up to ``end``."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], place: int, end: int) -> None:
-        self._blocks = map(_block_of, batches)
+    def __init__(self, blocks: Iterator[_Stored | pa.RecordBatch], place: int, end: int) -> None:
+        self._blocks = map(_block_of, blocks)
         self._next: _Stored | None = None
         self.place, self.end = place, end
 
@@ -220,8 +219,10 @@ class _BlockStream:
             yield stored
 
 
-def _block_of(batch: pa.RecordBatch | None) -> _Stored:
+def _block_of(batch: _Stored | pa.RecordBatch | None) -> _Stored:
     """Return the block in a message of the server, which may be a hostile one."""
+    if isinstance(batch, tuple):
+        return batch
     if batch is None or batch.schema != BLOCKS:
         raise ServerError("the server sent something else in place of a block")
     try:
@@ -253,7 +254,7 @@ class RemoteTimes:
         """Return the time of each event at ascending offsets; null where there is none yet."""
         if len(offsets) and not self._begin <= offsets[0] <= offsets[-1] < self._end:
             begin = int(offsets[0])
-            end = max(int(offsets[-1]) + 1, min(begin + _AHEAD, self._segment.tail))
+            end = max(int(offsets[-1]) + 1, min(begin + LOCATE_MAX, self._segment.tail))
             found = self._connection.call(streams.GetTimes(*self._segment.key, begin, end - 1))
             self._begin, self._end, self._steps = begin, end, Steps(*found)
         return times_column(offsets, self._steps)

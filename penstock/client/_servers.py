@@ -83,6 +83,11 @@ class ServersFinder:
         self._answer_s = min(2 * self._answer_s, ANSWER_MAX_S)
         raise StoreUnreachable(self.address, reason="no server answers")
 
+    @property
+    def block_host(self) -> str | None:
+        """Where the port for blocks of the server is that was found last."""
+        return self._finders[self._at].block_host
+
     def _watch_from_now(self, finder: ServerFinder, client: flight.FlightClient) -> None:
         if self._watch is None:
             self._watch = _SilenceWatch(self._finders)

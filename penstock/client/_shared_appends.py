@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 from pyarrow import flight
@@ -20,11 +20,11 @@ from penstock.wire import APPENDS, SHARED_HEAD_SIZE, SHARED_SIZE_MAX, Acknowledg
 from penstock.wire.operations import writers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    _Stream = tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]
+    from penstock.ports import Bytes
 
-__all__ = ["SharedAppends"]
+__all__ = ["FlightStream", "SharedAppends"]
 
 _STREAMS_MAX: Final = 2
 
@@ -44,12 +44,38 @@ class _Parcel:
         self.turn.acquire()
 
 
-class SharedAppends:
-    """The put streams of a session that its writers share; each is opened when it is first needed."""
+class _Stream(Protocol):
+    def exchange(self, message: bytes) -> Bytes: ...
+    def close(self) -> None: ...
+
+
+class FlightStream:
+    """A put stream for small blocks of a session."""
 
     def __init__(self, client: flight.FlightClient, session_id: str) -> None:
-        self._client = client
-        self._command = pack([writers.AppendShared.operation, session_id, None])
+        command = pack([writers.AppendShared.operation, session_id, None])
+        self._put, self._acks = client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
+
+    def exchange(self, message: bytes) -> Bytes:
+        """Send a message; return the answer."""
+        self._put.write_metadata(message)
+        answer = self._acks.read()
+        if answer is None:
+            raise flight.FlightUnavailableError("the server has ended the stream")
+        data: bytes = answer.to_pybytes()
+        return data
+
+    def close(self) -> None:
+        """End the stream, which may be lost."""
+        with suppress(pa.ArrowException, OSError):
+            self._put.close()
+
+
+class SharedAppends:
+    """The streams of a session that its writers share; each is opened when it is first needed."""
+
+    def __init__(self, open_stream: Callable[[], _Stream]) -> None:
+        self._open_stream = open_stream
         self._lock = threading.Lock()
         self._waiting: list[_Parcel] = []  # only while all streams are in use
         self._idle: list[_Stream] = []
@@ -81,7 +107,7 @@ class SharedAppends:
             stream = self._idle.pop() if self._idle else None
         try:
             if stream is None:
-                stream = self._client.do_put(flight.FlightDescriptor.for_command(self._command), APPENDS)
+                stream = self._open_stream()
             for parcel, answer in zip(parcels, _answers(stream, parcels), strict=True):
                 parcel.answer = answer
         except BaseException as error:  # noqa: BLE001 - each of the threads raises it
@@ -122,12 +148,8 @@ class SharedAppends:
 
 
 def _answers(stream: _Stream, parcels: Sequence[_Parcel]) -> list[Acknowledgement]:
-    put, acks = stream
-    put.write_metadata(pack_shared((parcel.writer, block) for parcel in parcels for block in parcel.blocks))
-    answer = acks.read()
-    if answer is None:
-        raise flight.FlightUnavailableError("the server has ended the stream")
-    found: list[Acknowledgement] = unpack(answer.to_pybytes(), list[Acknowledgement])
+    answer = stream.exchange(pack_shared((parcel.writer, block) for parcel in parcels for block in parcel.blocks))
+    found: list[Acknowledgement] = unpack(answer, list[Acknowledgement])
     if len(found) != len(parcels):
         raise ServerError(f"the server acknowledged the blocks of {len(found)} writers, not of {len(parcels)}")
     return found
@@ -135,5 +157,4 @@ def _answers(stream: _Stream, parcels: Sequence[_Parcel]) -> list[Acknowledgemen
 
 def _close(stream: _Stream | None) -> None:
     if stream is not None:
-        with suppress(pa.ArrowException, OSError):
-            stream[0].close()
+        stream.close()

@@ -15,7 +15,9 @@ from weakref import WeakSet
 from penstock import forks
 from penstock.client._connection import Connection, ConnectionLost
 from penstock.client._group import RemoteGroup, as_cuts
+from penstock.client._repository_blocks import repository_blocks
 from penstock.client._segment import RemoteSegment, RemoteTimes
+from penstock.client._snapshot import RemoteSnapshot
 from penstock.client._task import Task
 from penstock.client._transaction import RemoteTransactionalWriter
 from penstock.client._writer import RemoteHost
@@ -24,7 +26,7 @@ from penstock.errors import DataTruncated, PenstockError
 from penstock.model import EventPointer, SegmentRange, as_list, as_time, as_watermarks, check_kind, check_whole
 from penstock.ports import SystemClock, uninterrupted
 from penstock.store import EVENT_SIZE_DEFAULT, Store
-from penstock.stream.read import event_at, file_at, read_part
+from penstock.stream.read import as_reader, event_at, file_at, read_part
 from penstock.stream.segment import WakeUp
 from penstock.stream.write import ManagedWriter, Pump, StreamWriter, check_writer
 from penstock.wire import AskIfHere, AttendGroup, FenceWriter, MissEvents, NoteTime, SegmentChanged, StopReader
@@ -183,17 +185,17 @@ class RemoteStore(forks.Handle, Store):
         end: StreamPosition | None = None,
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> pa.RecordBatchReader:
         check_whole("max_event_size", max_event_size, least=1)
         parts = self.segment_ranges(name, start, end)
-        return chain.from_iterable(map(partial(self.read_range, max_event_size=max_event_size), parts))
+        return as_reader(chain.from_iterable(map(partial(self.read_range, max_event_size=max_event_size), parts)))
 
-    def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> Iterator[pa.RecordBatch]:
+    def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> pa.RecordBatchReader:
         check_kind("part", part, SegmentRange)
         check_whole("max_event_size", max_event_size, least=1)
         segment = self._segment_at(EventPointer(part.stream, part.segment_id, part.start))
         times = RemoteTimes(self.connection, segment)
-        return read_part(segment, part, times, max_event_size=max_event_size)
+        return as_reader(read_part(segment, part, times, max_event_size=max_event_size))
 
     def segment_ranges(
         self,
@@ -363,11 +365,11 @@ class RemoteStore(forks.Handle, Store):
     ) -> Iterator[bytes]:
         """Return what a search of a repository finds, as blocks: the server searches, in one round trip."""
         call = repositories.GetRepositoryStream(stream, search, ids, known, ordering, complete_inventory)  # type: ignore[arg-type]
-        try:
-            for batch in self.connection.get(self.connection.channel, call):
-                yield from batch["block"].to_pylist()
-        except ConnectionLost as error:
-            raise self.connection.unknown("the stream did not come to its end: ask for it again") from error
+        return repository_blocks(self.connection, call)
+
+    def snapshot(self) -> RemoteSnapshot:
+        """Take a snapshot of all that is acknowledged, for a backup; close it, or use it in ``with``."""
+        return RemoteSnapshot(self.connection)
 
     # Groups and consumers
 

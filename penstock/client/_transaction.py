@@ -1,15 +1,18 @@
 """The client's side of a transaction: the transaction is in the process that has the store open; this sends its events.
 
-Single events are buffered here and sent together, when there are enough of them or the transaction is committed. A
-batch is sent in columns: the lengths of the events, their bytes, keys and headers, and the positions of the keys in the
-key space. A message holds as many events as a block would.
+Single events are buffered here and sent together, when there are enough of them, when the last message was a while
+ago, or when the transaction is committed. So an event of a transaction that has ended may be refused later. A batch is
+sent in columns: the lengths of the events, their bytes, keys and headers, and the positions of the keys in the key
+space. A message holds as many events as a block would.
 
 When the process that has the store open ends, its open transactions are aborted; prepared ones stay.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from itertools import pairwise
@@ -54,6 +57,8 @@ if TYPE_CHECKING:
 __all__ = ["RemoteTransaction", "RemoteTransactionalWriter"]
 
 _BUFFER_SIZE: Final = 256 << 10
+_BUFFER_COUNT: Final = 10_000
+_SEND_EVERY_S: Final = 0.1  # an event that comes later than this after the last message is sent: it renews the lease
 
 
 class RemoteTransaction(OpenTransaction):
@@ -69,6 +74,7 @@ class RemoteTransaction(OpenTransaction):
         self._events: list[bytes] = []
         self._attributes: list[Attributes] = []
         self._size = 0
+        self._sent_at = -math.inf  # by the monotonic clock
         self._outputs: dict[int, EventOutputStream] = {}  # those that want to know where they will be
         self._writing = 0
         self._is_prepared = False
@@ -104,8 +110,9 @@ class RemoteTransaction(OpenTransaction):
             self._events.append(data)
             self._attributes.append(attributes)
             self._size += len(data) + attributes.size
-            if self._size > _BUFFER_SIZE or len(self._events) == 1:  # the first finds out whether it is open at all
-                self._send()
+            is_full = self._size > _BUFFER_SIZE or len(self._events) >= _BUFFER_COUNT
+            if is_full or time.monotonic() - self._sent_at > _SEND_EVERY_S:
+                self._send()  # the first finds out at once whether it is open at all
 
     def _send(self) -> None:
         events, attributes = self._events, self._attributes
@@ -115,9 +122,12 @@ class RemoteTransaction(OpenTransaction):
         try:
             headers = [None if event.headers is None else list(event.headers) for event in attributes]
             self._call(transactions.WriteEvents(self.id, events, [event.key for event in attributes], headers))
-        except StoreUnreachable:
-            self._is_broken = True
+        except BaseException as error:
+            if len(events) > 1 or isinstance(error, StoreUnreachable):  # else the caller knows which event is missing
+                self._is_broken = True
+            self._sent_at = -math.inf  # and the next one is refused at once, too, if it is
             raise
+        self._sent_at = time.monotonic()
 
     def write_batch(
         self,
@@ -200,6 +210,7 @@ class RemoteTransaction(OpenTransaction):
     def prepare(self) -> None:
         with self._lock:
             self._send_rest()
+            self._sent_at = -math.inf  # the next event is refused at once
             self._call(transactions.Prepare(self.id))
             self._is_prepared = True
 
@@ -215,6 +226,7 @@ class RemoteTransaction(OpenTransaction):
         check_timestamp(timestamp, self._writer_id)
         with self._lock:
             self._send_rest()
+            self._sent_at = -math.inf  # the next event is refused at once
             numbers = list(self._outputs)
             for number, pointer in zip(numbers, self._commit(timestamp, numbers), strict=True):
                 output = self._outputs.pop(number)
@@ -247,6 +259,7 @@ class RemoteTransaction(OpenTransaction):
         self._is_given_up = True
         with self._lock:
             self._events, self._attributes, self._size = [], [], 0
+            self._sent_at = -math.inf  # the next event is refused at once
             self._call(transactions.Abort(self.id, list(self._outputs)))
             self._outputs = {}
             self._drop_lost()

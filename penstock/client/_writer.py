@@ -11,28 +11,25 @@ import secrets
 import threading
 from contextlib import suppress
 from functools import partial
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.client._connection import ConnectionLost, translated
+from penstock.client._connection import ConnectionLost
+from penstock.client._outgoing_block import OutgoingBlock, fitting, parts_of, put_block, size_of, small
 from penstock.client._task import Task
+from penstock.client._translated import translated
 from penstock.errors import NoSuchStream, ServerError
 from penstock.retry import Retry
-from penstock.stream.format import BLOCK_HEADER_SIZE, block_digest
-from penstock.stream.segment import SegmentEnded, anonymous_hash, writer_hash
+from penstock.stream.segment import anonymous_hash, writer_hash
 from penstock.stream.write import OpenLane
 from penstock.wire import (
     APPENDS,
-    BLOCKS_MAX,
     ENDED,
-    LEFT_SIZE,
     Acknowledgement,
     FenceWriter,
     SmallBlock,
-    column_of,
     pack,
     unpack,
     unpack_error,
@@ -48,39 +45,11 @@ if TYPE_CHECKING:
     from penstock.model import EventPointer
     from penstock.ports import Bytes
     from penstock.stream.format import StreamBlockHeader
-    from penstock.stream.write import KnownWriter, LargeWrite, ManagedWriter, Pump
+    from penstock.stream.write import KnownWriter, LargeWrite, ManagedWriter, Pump, WritableSegment
     from penstock.wire import NoteTime
     from penstock.wire.operations import Operation
 
 __all__ = ["RemoteHost"]
-
-
-class _Block:
-    """A block under way."""
-
-    __slots__ = ("_host", "answer", "header", "parts", "segment_id")
-
-    def __init__(self, host: RemoteHost, segment_id: int, header: StreamBlockHeader, parts: tuple[Bytes, ...]) -> None:
-        self._host, self.segment_id, self.header, self.parts = host, segment_id, header, parts
-        self.answer: int | None = None  # where it begins, or that its segment has ended
-
-    @property
-    def start(self) -> int:
-        """Where it begins, once it is durable."""
-        assert self.answer is not None, "asked for once it is durable"
-        return self.answer
-
-    def described(self) -> tuple[int, int, int, bytes]:
-        """Return what identifies it: its segment, numbers and digest."""
-        digest = block_digest(self.header, *self.parts)
-        return self.segment_id, self.header.last_number, self.header.count, digest
-
-    def result(self) -> None:
-        """Return when it is durable; ``SegmentEnded`` if there are successors to write to."""
-        if self.answer is None:
-            self._host.send()
-        if self.answer == ENDED:
-            raise SegmentEnded
 
 
 class _RemoteLane:
@@ -89,7 +58,7 @@ class _RemoteLane:
     def __init__(self, host: RemoteHost, segment_id: int) -> None:
         self._host, self._segment_id = host, segment_id
 
-    def submit(self, header: StreamBlockHeader, *parts: Bytes) -> _Block:
+    def submit(self, header: StreamBlockHeader, *parts: Bytes) -> OutgoingBlock:
         """Have a block ready to be sent."""
         return self._host.put(self._segment_id, header, parts)
 
@@ -113,7 +82,7 @@ class RemoteHost:
         self.steady: Final = threading.Lock()
         self._lock = threading.Lock()  # held while the writer is opened again
         self._put_lock = threading.Lock()  # held while blocks are sent, or no more of them
-        self._ready: list[_Block] = []
+        self._ready: list[OutgoingBlock] = []
         self._sent = 0  # up to which number; higher ones under this identity are of another writer
         self._channel: Channel | None = None
         self._is_fenced = False
@@ -213,9 +182,9 @@ class RemoteHost:
 
     # Blocks
 
-    def put(self, segment_id: int, header: StreamBlockHeader, parts: tuple[Bytes, ...]) -> _Block:
+    def put(self, segment_id: int, header: StreamBlockHeader, parts: tuple[Bytes, ...]) -> OutgoingBlock:
         """Have a block ready to be sent."""
-        block = _Block(self, segment_id, header, parts)
+        block = OutgoingBlock(self, segment_id, header, parts)
         self._ready.append(block)
         return block
 
@@ -230,7 +199,7 @@ class RemoteHost:
                     self._find(channel, blocks)
                 may_be_there = True
                 waiting = [block for block in blocks if block.answer is None]
-                self._exchange(channel, waiting[: _fitting(waiting, channel.budget.limit / 2)])
+                self._exchange(channel, waiting[: fitting(waiting, channel.budget.limit / 2)])
             except ConnectionLost as error:
                 retry.after(error, self._connection.lost_again_and_again)
             else:
@@ -242,10 +211,10 @@ class RemoteHost:
                     block.answer = ENDED  # so that nothing gets there before what comes first
             blocks = [block for block in blocks if block.answer is None]
 
-    def _exchange(self, channel: Channel, blocks: Sequence[_Block]) -> None:
+    def _exchange(self, channel: Channel, blocks: Sequence[OutgoingBlock]) -> None:
         if not blocks:
             return
-        size = sum(map(_size, blocks))
+        size = sum(map(size_of, blocks))
         with channel.budget.held(size), self._put_lock, translated(channel):
             if channel is not self._channel or self._is_lost:
                 raise ConnectionLost
@@ -253,7 +222,7 @@ class RemoteHost:
                 self.note_sent(block.header)
             lefts = zip(range(len(blocks) - 1, -1, -1), blocks, strict=True)
             if SmallBlock.fits(size):  # all together
-                starts, error = channel.appends.exchange(self._number, [_small(block, left) for left, block in lefts])
+                starts, error = channel.appends.exchange(self._number, [small(block, left) for left, block in lefts])
             else:
                 starts, error = self._put_all(channel, lefts)
         if error is not None:
@@ -263,13 +232,19 @@ class RemoteHost:
         for block, start in zip(blocks, starts, strict=True):
             block.answer = start
 
-    def _put_all(self, channel: Channel, blocks: Iterable[tuple[int, _Block]]) -> Acknowledgement:
-        """Send blocks on the writer's own stream: nothing else waits for them."""
+    def _put_all(self, channel: Channel, blocks: Iterable[tuple[int, OutgoingBlock]]) -> Acknowledgement:
+        """Send blocks over a connection for blocks, or on the writer's own stream: nothing else waits for them."""
+        connection = channel.sockets.take()
+        if connection is not None:
+            with channel.sockets.used(connection):
+                answered = connection.put(self._number, (parts_of(block, left) for left, block in blocks))
+                acknowledged: Acknowledgement = unpack(answered, Acknowledgement)
+                return acknowledged
         if self._put is None:
             command = pack([writers.AppendBlocks.operation, channel.id, self._number])
             self._put, self._acks = channel.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
         for left, block in blocks:
-            _put(self._put, block, left)
+            put_block(self._put, block, left)
         answer = self._acks.read()
         if answer is None:
             channel.is_lost = True
@@ -281,7 +256,7 @@ class RemoteHost:
         """Note that a block with these numbers may get to the server."""
         self._sent = max(self._sent, header.last_number, header.flush_last)
 
-    def _find(self, channel: Channel, blocks: Sequence[_Block]) -> None:
+    def _find(self, channel: Channel, blocks: Sequence[OutgoingBlock]) -> None:
         """Learn which blocks are durable already."""
         for first in range(0, len(blocks), FIND_MAX):
             part = blocks[first : first + FIND_MAX]
@@ -324,6 +299,9 @@ class RemoteHost:
 
     def note_activity(self, stream: str, uid: int, writer_id: str | None) -> None:
         """Do nothing: the server sees what the writer sends."""
+
+    def prepare(self, segments: Iterable[WritableSegment]) -> None:
+        """Do nothing: the owner creates what a block needs when it comes."""
 
     def random_position(self) -> float:
         """Return any place in the key space, for what has no key."""
@@ -413,31 +391,3 @@ class _Done:
     def result(self) -> int:
         """Return at once: the chunk was sent, and the commit makes it durable."""
         return 0
-
-
-def _size(block: _Block) -> int:
-    return sum(map(len, block.parts)) + BLOCK_HEADER_SIZE
-
-
-def _fitting(blocks: Sequence[_Block], limit: float) -> int:
-    """Return how many of the blocks go together: one at least."""
-    sizes = accumulate(map(_size, blocks[:BLOCKS_MAX]))
-    return max(1, sum(size <= limit for size in sizes))
-
-
-def _put(put: flight.FlightStreamWriter, block: _Block, left: int) -> None:
-    """Send a block, behind which ``left`` others are acknowledged together with it."""
-    if SmallBlock.fits(sum(map(len, block.parts))):
-        put.write_metadata(_small(block, left))
-    else:
-        put.write_with_metadata(_as_batch(block, block.header.pack()), left.to_bytes(LEFT_SIZE, "big"))
-
-
-def _small(block: _Block, left: int) -> bytes:
-    return SmallBlock.pack(left, block.segment_id, block.header.pack(), block.parts)
-
-
-def _as_batch(block: _Block, header: bytes) -> pa.RecordBatch:
-    words, data, *rest = (*block.parts, b"", b"")[: max(2, len(block.parts))]
-    columns = [pa.array([block.segment_id], pa.int64()), *map(column_of, (header, words, data, b"".join(rest)))]
-    return pa.record_batch(columns, APPENDS)

@@ -35,7 +35,14 @@ from penstock.copying._records import (
 from penstock.copying._state import CopyState
 from penstock.copying._step import Step
 from penstock.copying._succession import SegmentSuccession, ends_at
-from penstock.errors import CopyFailed, DataTruncated, NoSuchStream, PenstockError
+from penstock.errors import (
+    CopyFailed,
+    DataTruncated,
+    EventAborted,
+    NoSuchStream,
+    NoSuchTransaction,
+    PenstockError,
+)
 from penstock.model import Fixed, SegmentRange, StreamCut, Watermark
 
 if TYPE_CHECKING:
@@ -46,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CopiedStream", "StreamCopy"]
 
-_ATTEMPTS_MAX: Final = 10  # to begin a copy of a stream whose head moves
+_ATTEMPTS_MAX: Final = 10  # to begin a copy of a stream whose head moves, or to go on where the owner changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +78,7 @@ class StreamCopy:
             raise CopyFailed(name, reason="it is the log of a copy into this store")
         if not records_of(target, name) and _find(target, name) is not None:
             raise CopyFailed(
-                name, reason="the target has a stream of this name that is not a copy of it: delete that one first"
+                name, reason="the target has a stream of this name that is not a copy of it: copy to another store"
             )
         self._bytes_done = self._bytes_total = self._events = self._size = self._watermarks = 0
 
@@ -79,13 +86,17 @@ class StreamCopy:
         """Copy what the copy lacks, and check it.
 
         Retention may move the head of the source before anything is copied: then the copy begins again at the new head.
+        The target may get another owner, which ends open transactions: then the copy goes on as another process would.
         """
         for attempt in count(1):
             try:
                 with closing(CopyLog(self._target, self._name)) as self._log:
                     return self._run()
+            except (NoSuchTransaction, EventAborted):
+                if attempt >= _ATTEMPTS_MAX:
+                    raise
             except DataTruncated as error:
-                if len(self._log.records) > 1 or attempt == _ATTEMPTS_MAX:
+                if len(self._log.records) > 1 or attempt >= _ATTEMPTS_MAX:
                     raise self._conflict("events were truncated away before they were copied and checked") from error
                 self._discard()
         raise AssertionError("the last attempt returns or raises")
@@ -234,6 +245,7 @@ class StreamCopy:
             self._state.open.values(), [span for span in spans if span.segment not in self._state.targets]
         )
         self._check_head(spans)
+        self._bytes_done = 0
         self._bytes_total = sum(end - self._state.done.get(segment, 0) for segment, end in limits.items())
         self._step = self._new_step()
         try:
@@ -381,7 +393,8 @@ class StreamCopy:
     def _conflict(self, reason: str) -> CopyFailed:
         return CopyFailed(
             self._name,
-            reason=f"{reason}; to copy it from the beginning, delete the copy and its copy log at the target",
+            reason=f"{reason}; copy to another store, or, if the target is not the source itself, "
+            "delete the copy and its copy log there to begin again",
         )
 
 

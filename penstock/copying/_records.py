@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.errors import CopyFailed, NoSuchStream
-from penstock.model import Fixed, StreamConfig
+from penstock.model import UNDECODABLE, Fixed, StreamConfig
 
 if TYPE_CHECKING:
     from penstock.store import Store
@@ -126,7 +126,7 @@ def records_of(target: Store, stream: str) -> list[Record]:
     events = [event for batch in target.read(name) for event in batch["event"].to_pylist()]
     try:
         records = [_decoder.decode(event) for event in events]
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CopyFailed(stream, reason=f"its copy log {name!r} cannot be read ({error})") from error
     if records and not (isinstance(records[0], Begun) and records[0].version == _VERSION):
         raise CopyFailed(stream, reason=f"its copy log {name!r} was written by another version of Penstock")

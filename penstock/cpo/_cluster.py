@@ -8,6 +8,7 @@ Stored under ``cluster/NAME`` as one MessagePack map, sorted by group::
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.cpo._limits import OWNER_SIZE_MAX, check_text
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, ClusterExists
 from penstock.model import check_name
 
 if TYPE_CHECKING:
@@ -37,7 +38,33 @@ class PersistenceCluster:
         check_name("cluster", name)
         if not groups:
             raise BadArgument(f"invalid cluster {name!r} without groups: use one group or more with its servers")
-        return cls(name, MappingProxyType({group: _servers(group, servers) for group, servers in groups.items()}))
+        checked = {group: _servers(group, servers) for group, servers in groups.items()}
+        for server, count in Counter(server for servers in checked.values() for server in servers).items():
+            if count > 1:
+                raise BadArgument(
+                    f"invalid cluster {name!r}: server {server} is in two groups, and can serve one of them"
+                )
+        return cls(name, MappingProxyType(checked))
+
+    def with_group(self, group: str, servers: Sequence[str]) -> PersistenceCluster:
+        """Return the cluster with one more group; ``ClusterExists`` if it has one of this name with other servers."""
+        if self.groups.get(group, tuple(servers)) != tuple(servers):
+            raise ClusterExists(self.name, group=group)
+        return self.of(self.name, {**self.groups, group: servers})
+
+    def group_of(self, server: str) -> str:
+        """Return the group that a server is in."""
+        for group, servers in self.groups.items():
+            if server in servers:
+                return group
+        known = ", ".join(server for servers in self.groups.values() for server in servers)
+        raise BadArgument(f"cluster {self.name} has no server {server!r}: use one of {known}")
+
+    def with_server(self, new: str, *, in_place_of: str) -> PersistenceCluster:
+        """Return the cluster with a server in the place of another one."""
+        group = self.group_of(in_place_of)
+        servers = [new if server == in_place_of else server for server in self.groups[group]]
+        return self.of(self.name, {**self.groups, group: servers})
 
 
 def _servers(group: str, servers: Sequence[str]) -> tuple[str, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
-
-import msgspec
 
 from penstock import forks
 from penstock.cpo import _cluster, _lease, _metadata_plog
@@ -19,8 +18,8 @@ from penstock.cpo._limits import (
     check_value,
     check_version,
 )
-from penstock.errors import BadArgument, CasConflict, ClusterExists, CpoCorrupt, NoSuchCluster
-from penstock.model import check_name
+from penstock.errors import CasConflict, ClusterExists, CpoCorrupt, CpoError, NoSuchCluster
+from penstock.model import UNDECODABLE, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,27 +120,30 @@ class Cpo(forks.Handle, ABC):
         check_text("key", key, size_max=KEY_SIZE_MAX)
         return self._read(lambda rows: rows.get(_KEY + key))
 
-    def cas(self, key: str, value: bytes, *, expected: int) -> int:
+    def cas(self, key: str, value: bytes, *, expected: int, lease: Lease | None = None) -> int:
         """Set ``key`` if it is at version ``expected`` (0: if it does not exist); return its new version.
 
-        Raises ``CasConflict`` if it is not; its ``actual`` is 0 if the key does not exist.
+        Raises ``CasConflict`` if it is not; its ``actual`` is 0 if the key does not exist. With a ``lease``, also
+        ``LeaseLost`` if that has a newer epoch; whether it has run out does not matter, since safety rests on epochs.
         """
         check_text("key", key, size_max=KEY_SIZE_MAX)
         check_value(value)
         check_version(expected, least=0)
 
         def change(rows: CpoRows) -> int:
+            self._check_newest(rows, lease)
             _expect(key, rows.get(_KEY + key), expected)
             return rows.put(_KEY + key, value)
 
         return self._change(change)
 
-    def delete(self, key: str, *, expected: int) -> None:
-        """Remove ``key`` if it is at version ``expected``; ``CasConflict`` if it is not."""
+    def delete(self, key: str, *, expected: int, lease: Lease | None = None) -> None:
+        """Remove ``key`` if it is at version ``expected``; the errors of :meth:`cas` if it is not."""
         check_text("key", key, size_max=KEY_SIZE_MAX)
         check_version(expected, least=1)
 
         def change(rows: CpoRows) -> None:
+            self._check_newest(rows, lease)
             _expect(key, rows.get(_KEY + key), expected)
             rows.remove(_KEY + key)
 
@@ -160,6 +162,21 @@ class Cpo(forks.Handle, ABC):
         def change(rows: CpoRows) -> Lease:
             last = self._last_lease(rows, name)
             lease = _lease.granted(last, name=name, owner=owner, now=rows.now, seconds=seconds)
+            rows.put(_LEASE + name, _lease.encode(lease))
+            return lease
+
+        return self._change(change)
+
+    def next_epoch(self, name: str) -> Lease:
+        """Return a lease with the next epoch of ``name``: changes that name the lease of an epoch before are refused.
+
+        It is for owners that only have to be told apart from those after them. It is over at once, and is granted
+        whatever the clock says.
+        """
+        _check_lease_name(name)
+
+        def change(rows: CpoRows) -> Lease:
+            lease = _lease.superseding(self._last_lease(rows, name), name=name, owner=secrets.token_hex(8))
             rows.put(_LEASE + name, _lease.encode(lease))
             return lease
 
@@ -227,6 +244,19 @@ class Cpo(forks.Handle, ABC):
 
         self._change(change)
 
+    def change_cluster(self, present: PersistenceCluster, new: PersistenceCluster) -> None:
+        """Register other groups or servers for a cluster; ``CpoError`` if it is not as the caller has read it."""
+        value = _cluster.encode(new)
+        check_value(value)
+
+        def change(rows: CpoRows) -> None:
+            row = rows.get(_CLUSTER + new.name)
+            if row is None or row.value != _cluster.encode(present):
+                raise CpoError(f"cluster {new.name!r} was changed by another process: look at it, and try again")
+            rows.put(_CLUSTER + new.name, value)
+
+        self._change(change)
+
     def cluster(self, name: str) -> PersistenceCluster:
         """Return the cluster registered as ``name``, ``NoSuchCluster`` if none is."""
         check_name("cluster", name)
@@ -248,13 +278,14 @@ class Cpo(forks.Handle, ABC):
         plog_id = self._decoded(_METADATA + partition, lambda: _metadata_plog.decode(row.value))
         return _metadata_plog.MetadataPlog(plog_id, row.version)
 
-    def set_metadata_plog(self, partition: str, plog_id: PlogId, *, expected: int) -> int:
-        """Make ``plog_id`` the newest metadata plog of ``partition``; expects and returns versions as :meth:`cas`."""
+    def set_metadata_plog(self, partition: str, plog_id: PlogId, *, expected: int, lease: Lease | None = None) -> int:
+        """Make ``plog_id`` the newest metadata plog of ``partition``; versions and errors are those of :meth:`cas`."""
         check_name("partition", partition)
         check_plog_id(plog_id)
         check_version(expected, least=0)
 
         def change(rows: CpoRows) -> int:
+            self._check_newest(rows, lease)
             _expect(_METADATA + partition, rows.get(_METADATA + partition), expected)
             return rows.put(_METADATA + partition, _metadata_plog.encode(plog_id))
 
@@ -262,6 +293,10 @@ class Cpo(forks.Handle, ABC):
 
     def _names(self, space: str, prefix: str = "") -> list[str]:
         return [key.removeprefix(space) for key in self._read(lambda rows: rows.keys(space + prefix))]
+
+    def _check_newest(self, rows: CpoRows, lease: Lease | None) -> None:
+        if lease is not None:
+            _lease.check_newest(self._last_lease(rows, lease.name), lease)
 
     def _last_lease(self, rows: CpoRows, name: str) -> Lease | None:
         row = rows.get(_LEASE + name)
@@ -272,7 +307,7 @@ class Cpo(forks.Handle, ABC):
     def _decoded(self, key: str, decode: Callable[[], _T]) -> _T:
         try:
             return decode()
-        except (msgspec.MsgspecError, UnicodeDecodeError, BadArgument) as error:
+        except UNDECODABLE as error:
             reason = f"{key!r} holds a value that no version of Penstock writes ({error})"
             raise CpoCorrupt(self._path, offset=None, reason=reason) from error
 

@@ -55,6 +55,11 @@ def granted(last: Lease | None, *, name: str, owner: str, now: float, seconds: f
     return Lease(name, owner, last.epoch + 1, now + seconds)
 
 
+def superseding(last: Lease | None, *, name: str, owner: str) -> Lease:
+    """Return a lease with the next epoch that is over at once, whether ``last`` holds or not."""
+    return Lease(name, owner, 1 if last is None else last.epoch + 1, _RELEASED)
+
+
 def renewed(last: Lease | None, lease: Lease, *, now: float, seconds: float) -> Lease:
     """Return ``lease`` extended from now, or raise ``LeaseLost``."""
     if last is None or not _is_same(last, lease) or not last.holds(now=now):
@@ -67,6 +72,12 @@ def released(last: Lease | None, lease: Lease) -> Lease | None:
     if last is None or not _is_same(last, lease):
         return None
     return replace(last, expires=_RELEASED)
+
+
+def check_newest(last: Lease | None, lease: Lease) -> None:
+    """Raise ``LeaseLost`` if the lease was acquired again since, whether ``lease`` has run out or not."""
+    if last is None or not _is_same(last, lease):
+        raise LeaseLost(lease.name, epoch=lease.epoch)
 
 
 def _is_same(last: Lease, lease: Lease) -> bool:

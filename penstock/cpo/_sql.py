@@ -11,7 +11,7 @@ from penstock.cpo import _root
 from penstock.cpo._cpo import Cpo, Versioned
 from penstock.cpo._entry import Entry, whole
 from penstock.cpo._root import ROOT_KEY, Root
-from penstock.errors import CpoCorrupt, FormatUnknown, StoreClosed
+from penstock.errors import CpoCorrupt, CpoUnavailable, FormatUnknown, StoreClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,19 +68,21 @@ class Database(Protocol):
 class SqlCpo(Cpo):
     """The oracle in a relational database; a single lock, because calls are few and correctness matters most."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, create: bool) -> None:
         super().__init__(database.path)
         self._database = database
         self._lock = threading.Lock()
         self._closed = False
         try:
-            self._open()
+            self._open(create=create)
         except BaseException:
             self.close()
             raise
 
-    def _open(self) -> None:
+    def _open(self, *, create: bool) -> None:
         if self._transact(self._is_new, write=False):
+            if not create:
+                raise CpoUnavailable(self._database.url, reason=f"it has no table {TABLE}")
             self._transact(self._create, write=True)
         self._run(_SqlRows.entries, write=False)
 

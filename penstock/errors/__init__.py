@@ -17,7 +17,8 @@
     │   ├── NoSuchObject, ObjectExists, ObjectChanged
     ├── StoreClosed                used after close()
     ├── ForkedHandle               a forked child process used a handle of its parent
-    ├── ForkedNetwork              gRPC was running when this process was forked
+    ├── WrongEventLoop             a handle of penstock.aio was used in another event loop than its own
+    ├── ForkedNetwork              gRPC or obstore was running when this process was forked
     ├── StoreUnreachable           no process serves the store, even after waiting
     │   └── OwnerStopped           the process that owns the folder is suspended, as by Ctrl-Z
     ├── ServerError                the server failed, or gave an answer that this version does not understand
@@ -41,16 +42,22 @@
     │   ├── StreamCorrupt
     │   ├── UsersCorrupt
     │   ├── RepositoryCorrupt
-    │   └── BundleCorrupt
+    │   ├── BundleCorrupt
+    │   └── BackupCorrupt
     ├── PlogError                  a plog refused the call; nothing was changed
     │   ├── NoSuchPlog, PlogExists, PlogSealed, AppendTooLarge, WrongOffset, PlogFull, ReadOutOfRange
+    ├── ReplicaLost                a server has not made an append durable in time; its outcome is unknown
+    ├── GroupUnavailable           too few servers of a persistence group answer
+    ├── PlogServerRefused          a plog server does not accept this client, or is not the one asked for
     ├── LogError                   a log stream refused the call or failed
-    │   ├── NoSuchLog, WrongPosition, NotInLog, LogFenced
+    │   ├── NoSuchLog, WrongPosition, NotInLog, LogFenced, LogUnavailable
     ├── CpoError                   the control plane oracle refused the call
-    │   ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, ClusterExists, CpoUnavailable
+    │   ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, NoCluster, ClusterExists, CpoUnavailable
+    ├── BackupError                a backup or a restore was refused or failed; earlier points are still there
+    │   ├── SnapshotLost, NotABackup, NoSuchPoint, BackupRunning, FolderInUse
     ├── RepositoryError            a repository, a bundle or an item of a repository stream refused the call
     │   ├── NotARepository, NoSuchKey, UnavailableRepresentation, MissingBasis, ContentConflict, BadRecord,
-    │   │   RefsDiverged, BundleUnreadable
+    │   │   RefsDiverged, ForeignNames, MissingRevision, BundleUnreadable, NotABundle
     └── StreamError                a stream, a writer, a reader or a group refused the call; nothing was changed
         ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
         ├── CopyFailed, CopyDiffers
@@ -59,9 +66,18 @@
         ├── EventClosed (ValueError), EventAborted
         ├── NoSuchTransaction, TransactionEnded, TransactionPrepared (TransactionEnded), CommitUnfinished
         ├── NotPrepared, TooManyPrepared
-        ├── NoSuchGroup, GroupExists, NoSuchReader, ReaderInUse, ReaderOffline, CheckpointFailed
+        ├── NoSuchGroup, GroupExists, NoSuchReader, ReaderInUse, ReaderBusy, ReaderOffline, CheckpointFailed
 """
 
+from penstock.errors._backup import (
+    BackupCorrupt,
+    BackupError,
+    BackupRunning,
+    FolderInUse,
+    NoSuchPoint,
+    NotABackup,
+    SnapshotLost,
+)
 from penstock.errors._base import BadArgument, PenstockError
 from penstock.errors._objects import (
     NoSuchObject,
@@ -82,6 +98,8 @@ from penstock.errors._plog import (
     LeaseLost,
     LogError,
     LogFenced,
+    LogUnavailable,
+    NoCluster,
     NoSuchCluster,
     NoSuchLog,
     NoSuchPlog,
@@ -94,13 +112,17 @@ from penstock.errors._plog import (
     WrongOffset,
     WrongPosition,
 )
+from penstock.errors._replication import GroupUnavailable, PlogServerRefused, ReplicaLost
 from penstock.errors._repo import (
     BadRecord,
     BundleCorrupt,
     BundleUnreadable,
     ContentConflict,
+    ForeignNames,
     MissingBasis,
+    MissingRevision,
     NoSuchKey,
+    NotABundle,
     NotARepository,
     RefsDiverged,
     RepositoryCorrupt,
@@ -142,6 +164,7 @@ from penstock.errors._store import (
     StreamCorrupt,
     UsersCorrupt,
     UsersUnreadable,
+    WrongEventLoop,
 )
 from penstock.errors._stream import (
     CheckpointFailed,
@@ -161,6 +184,7 @@ from penstock.errors._stream import (
     NoSuchTransaction,
     NotDecodable,
     NotPrepared,
+    ReaderBusy,
     ReaderInUse,
     ReaderOffline,
     StreamError,
@@ -179,6 +203,9 @@ from penstock.errors._stream import (
 __all__ = [
     "AddressUnusable",
     "AppendTooLarge",
+    "BackupCorrupt",
+    "BackupError",
+    "BackupRunning",
     "BadArgument",
     "BadConfig",
     "BadRecord",
@@ -203,12 +230,15 @@ __all__ = [
     "EventClosed",
     "EventMalformed",
     "EventTooLarge",
+    "FolderInUse",
     "FolderUnusable",
+    "ForeignNames",
     "ForkedHandle",
     "ForkedNetwork",
     "FormatUnknown",
     "FutoinError",
     "GroupExists",
+    "GroupUnavailable",
     "JobRunning",
     "JournalCorrupt",
     "LeaseHeld",
@@ -216,9 +246,12 @@ __all__ = [
     "LimitReached",
     "LogError",
     "LogFenced",
+    "LogUnavailable",
     "LoginsBusy",
     "MetadataCorrupt",
     "MissingBasis",
+    "MissingRevision",
+    "NoCluster",
     "NoSuchCluster",
     "NoSuchEvent",
     "NoSuchGroup",
@@ -226,11 +259,14 @@ __all__ = [
     "NoSuchLog",
     "NoSuchObject",
     "NoSuchPlog",
+    "NoSuchPoint",
     "NoSuchReader",
     "NoSuchStream",
     "NoSuchToken",
     "NoSuchTransaction",
     "NoSuchUser",
+    "NotABackup",
+    "NotABundle",
     "NotARepository",
     "NotAuthenticated",
     "NotDecodable",
@@ -247,14 +283,18 @@ __all__ = [
     "PlogExists",
     "PlogFull",
     "PlogSealed",
+    "PlogServerRefused",
     "ReadOutOfRange",
+    "ReaderBusy",
     "ReaderInUse",
     "ReaderOffline",
     "RefsDiverged",
+    "ReplicaLost",
     "RepositoryCorrupt",
     "RepositoryError",
     "ServerBusy",
     "ServerError",
+    "SnapshotLost",
     "StorageUnavailable",
     "StorageUnusable",
     "StoreClosed",
@@ -277,6 +317,7 @@ __all__ = [
     "WriterFenced",
     "WriterForgotten",
     "WrongCut",
+    "WrongEventLoop",
     "WrongOffset",
     "WrongPosition",
 ]

@@ -19,6 +19,8 @@ __all__ = [
     "LeaseLost",
     "LogError",
     "LogFenced",
+    "LogUnavailable",
+    "NoCluster",
     "NoSuchCluster",
     "NoSuchLog",
     "NoSuchPlog",
@@ -133,6 +135,16 @@ class LogFenced(LogError):
         self.log = log
 
 
+class LogUnavailable(LogError):
+    """The log found no group of servers that takes its next plog; nothing of the append is kept."""
+
+    def __init__(self, log: str, *, reason: str) -> None:
+        super().__init__(
+            f"{log} cannot continue in a new plog: {reason}; see that the servers of its groups run, then append again"
+        )
+        self.log, self.reason = log, reason
+
+
 class CpoError(PenstockError):
     """The control plane oracle refused the call."""
 
@@ -167,16 +179,34 @@ class NoSuchCluster(CpoError):
     """No persistence cluster is registered under this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no persistence cluster {name!r} is registered: register it first")
+        super().__init__(
+            f"no persistence cluster {name!r} is registered: check the name, or register it with "
+            "'penstock cluster create'"
+        )
         self.name = name
+
+
+class NoCluster(CpoError):
+    """The store is served by its one owner: it has no cluster whose status could be shown."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the store of this server is in a folder of its own, without other servers: a cluster has servers that are "
+            "started with --plogs and --cpo"
+        )
 
 
 class ClusterExists(CpoError):
     """A different persistence cluster is registered under this name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"a persistence cluster {name!r} with other groups is registered: choose another name")
-        self.name = name
+    def __init__(self, name: str, *, group: str | None = None) -> None:
+        if group is None:
+            advice = "choose another name, or change it with 'penstock cluster add-group' and 'replace-server'"
+            message = f"a persistence cluster {name!r} with other groups is registered: {advice}"
+        else:
+            message = f"cluster {name!r} has a group {group!r} with other servers: choose another name for the group"
+        super().__init__(message)
+        self.name, self.group = name, group
 
 
 class CpoUnavailable(CpoError):

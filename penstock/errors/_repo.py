@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.errors._base import PenstockError
 from penstock.errors._store import CorruptData
 
@@ -10,8 +12,11 @@ __all__ = [
     "BundleCorrupt",
     "BundleUnreadable",
     "ContentConflict",
+    "ForeignNames",
     "MissingBasis",
+    "MissingRevision",
     "NoSuchKey",
+    "NotABundle",
     "NotARepository",
     "RefsDiverged",
     "RepositoryCorrupt",
@@ -20,11 +25,19 @@ __all__ = [
 ]
 
 _Key = tuple[bytes, ...]
+_NAMES_SHOWN: Final = 5
 
 
 def _name(key: _Key) -> str:
     *prefix, revision = (element.decode(errors="backslashreplace") for element in key)
     return f"{'/'.join(prefix)}@{revision}" if prefix else revision
+
+
+def _names(names: list[bytes]) -> str:
+    """Return the first names, and how many others there are."""
+    shown = ", ".join(name.decode(errors="backslashreplace") for name in names[:_NAMES_SHOWN])
+    others = len(names) - _NAMES_SHOWN
+    return shown if others <= 0 else f"{shown} and {others} {'others' if others > 1 else 'other'}"
 
 
 class RepositoryError(PenstockError):
@@ -35,7 +48,7 @@ class NotARepository(RepositoryError):
     """The stream holds other events than those of a repository."""
 
     def __init__(self, stream: str) -> None:
-        super().__init__(f"stream {stream!r} is not a repository: pass create=True with the name of a new stream")
+        super().__init__(f"stream {stream!r} is not a repository: name the stream of one, or a new one to create")
         self.stream = stream
 
 
@@ -68,6 +81,15 @@ class MissingBasis(RepositoryError):
         self.key, self.basis = key, basis
 
 
+class MissingRevision(RepositoryError):
+    """What is to be copied builds on a revision that neither the source nor the target has."""
+
+    def __init__(self, stream: str, revision: bytes) -> None:
+        name = _name((revision,))
+        super().__init__(f"{stream} lacks revision {name}, on which the source builds: copy that revision first")
+        self.stream, self.revision = stream, revision
+
+
 class ContentConflict(RepositoryError):
     """The key is taken by other content."""
 
@@ -90,9 +112,29 @@ class RefsDiverged(RepositoryError):
     """Branches have revisions on both sides that the other side lacks."""
 
     def __init__(self, names: list[bytes]) -> None:
-        shown = ", ".join(name.decode(errors="backslashreplace") for name in names)
-        super().__init__(f"the target has other revisions than the source in {shown}: merge them, or force the copy")
+        super().__init__(
+            f"the target has other revisions than the source in {_names(names)}: merge them, or force the copy"
+        )
         self.names = names
+
+
+class ForeignNames(RepositoryError):
+    """An import would move or remove branches and tags whose commits the git repository does not have."""
+
+    def __init__(self, stream: str, names: list[bytes]) -> None:
+        super().__init__(
+            f"the git repository does not have the commits of {_names(names)} in {stream}: it is another one, or is "
+            "behind; check the names of both, or force the import, which moves and removes these names"
+        )
+        self.stream, self.names = stream, names
+
+
+class NotABundle(RepositoryError):
+    """The file neither begins nor ends like a bundle."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where} is not a bundle: name a file that penstock repo bundle create has written")
+        self.where = where
 
 
 class BundleUnreadable(RepositoryError):
@@ -108,4 +150,4 @@ class RepositoryCorrupt(CorruptData):
 
 
 class BundleCorrupt(CorruptData):
-    """The file is not a bundle, or it is damaged."""
+    """The bundle is damaged."""

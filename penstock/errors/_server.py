@@ -25,13 +25,14 @@ __all__ = [
 
 
 class ForkedNetwork(PenstockError):
-    """This process was forked from a process in which gRPC ran; gRPC would hang here."""
+    """This process was forked from a process in which gRPC or obstore ran; it would hang here."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ran: str, lost: str) -> None:
         super().__init__(
-            "this process was forked from a process in which gRPC ran, so it cannot use a store over the network "
-            "or through its owner: start it by spawn or forkserver, or close the store before the fork"
+            f"this process was forked from a process in which {ran} ran, so it cannot use {lost}: "
+            "start it by spawn or forkserver, or fork before the store is opened"
         )
+        self.ran, self.lost = ran, lost
 
 
 class StoreUnreachable(PenstockError):
@@ -128,8 +129,9 @@ class BadConfig(BadArgument):
 class AddressUnusable(PenstockError):
     """The server cannot listen at this address."""
 
-    def __init__(self, address: str, *, reason: str) -> None:
-        super().__init__(f"cannot listen at {address}: {reason}; choose another port, or stop the program that uses it")
+    def __init__(self, address: str, *, reason: str, setting: str | None = None) -> None:
+        advice = "choose another port" if setting is None else f"choose another {setting}"
+        super().__init__(f"cannot listen at {address}: {reason}; {advice}, or stop the program that uses it")
         self.address, self.reason = address, reason
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "StreamCorrupt",
     "UsersCorrupt",
     "UsersUnreadable",
+    "WrongEventLoop",
 ]
 
 
@@ -102,6 +103,17 @@ class ForkedHandle(PenstockError):
             "this process with penstock.connect(), which uses it through its owner"
         )
         self.kind, self.owner = kind, owner
+
+
+class WrongEventLoop(PenstockError):
+    """An asynchronous handle was used outside of the event loop in which it was opened; nothing was changed."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"this {kind} belongs to another event loop of asyncio: use it there, or open the store again in this loop "
+            "with penstock.aio.connect()"
+        )
+        self.kind = kind
 
 
 class CorruptData(PenstockError):

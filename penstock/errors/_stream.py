@@ -22,6 +22,7 @@ __all__ = [
     "NoSuchTransaction",
     "NotDecodable",
     "NotPrepared",
+    "ReaderBusy",
     "ReaderInUse",
     "ReaderOffline",
     "StreamError",
@@ -46,7 +47,8 @@ class NoSuchStream(StreamError):
     """The store has no stream of this name."""
 
     def __init__(self, stream: str) -> None:
-        super().__init__(f"no stream {stream!r}: create it first, or check the name")
+        advice = "check the name, or create it first" if "/" in stream else f"a name has a scope, as in plant/{stream}"
+        super().__init__(f"no stream {stream!r}: {advice}")
         self.stream = stream
 
 
@@ -287,6 +289,14 @@ class ReaderInUse(StreamError):
     def __init__(self, group: str, reader: str) -> None:
         super().__init__(f"reader {reader!r} of group {group!r} is in use: close it, or choose another name")
         self.group, self.reader = group, reader
+
+
+class ReaderBusy(StreamError):
+    """Another task is reading from an asynchronous reader."""
+
+    def __init__(self, reader: str) -> None:
+        super().__init__(f"another task is waiting for reader {reader!r}: open a reader of its own for each task")
+        self.reader = reader
 
 
 class ReaderOffline(StreamError):

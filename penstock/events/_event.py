@@ -17,7 +17,7 @@ from penstock.errors import BadArgument
 from penstock.events._codings import JSON
 from penstock.events._errors import invalid
 from penstock.events._sizes import EVENT_SIZE_MAX
-from penstock.model import as_list, shown
+from penstock.model import UNDECODABLE, as_list, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -173,7 +173,7 @@ def _unpack(event_id: int, event: bytes | None) -> WireEvent | None:
     try:
         stored = _decoder.decode(event)
         JSON.load(bytes(stored.data))  # what is passed on unread must be valid, or it ends its receiver
-    except (ValueError, RecursionError):
+    except UNDECODABLE:
         return None
     ts = _sent_time(stored.ts)
     return WireEvent(str(event_id), stored.type, stored.data, ts) if ts and _is_type(stored.type) else None

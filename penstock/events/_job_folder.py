@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.checkpoints import held_checkpoint, known_job, new_job, record_job, replace_file
 from penstock.errors import BadArgument
+from penstock.model import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,6 @@ __all__ = ["Copied", "JobFolder", "copy_batches", "load_progress", "replace_file
 
 T = TypeVar("T")
 _PROGRESS: Final = "progress"
-_UNDECODABLE: Final = (ValueError, RecursionError)  # msgspec's own errors, and texts that are not UTF-8
 
 
 class JobFolder:
@@ -62,7 +62,7 @@ def load_progress(folder: Path, kind: type[T]) -> T | None:
         return msgspec.json.decode((folder / _PROGRESS).read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-    except _UNDECODABLE:
+    except UNDECODABLE:
         raise BadArgument(f"{folder / _PROGRESS} is damaged: start again with another checkpoint") from None
 
 

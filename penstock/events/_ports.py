@@ -96,7 +96,10 @@ class ReadsEvents(_HasStreams, Protocol):
 
 
 class MovesConsumers(Protocol):
-    """The changes that are made to registered consumers."""
+    """Where registered consumers are, and the changes that are made to them."""
+
+    def cut(self, stream: str, consumer: str) -> StreamCut | None:
+        """Return where a consumer is; None if it is not registered."""
 
     def register(self, stream: str, consumer: str, cut: StreamCut, *, user: str | None) -> None:
         """Register a consumer at a cut, or move it there."""
@@ -110,9 +113,6 @@ class RegistersConsumers(Protocol):
 
     @property
     def registered(self) -> MovesConsumers: ...
-
-    def consumers(self, name: str) -> Mapping[str, StreamCut]:
-        """Return the consumers of a stream, and where they are."""
 
 
 class EventStore(ReadsEvents, WritesEvents, RegistersConsumers, Protocol):

@@ -90,5 +90,5 @@ class Registrations:
         return event_id
 
     def _stored(self, consumer: Consumer) -> int | None:
-        cut = self._store.consumers(consumer.stream).get(consumer.name)
+        cut = self._store.registered.cut(consumer.stream, consumer.name)
         return None if cut is None else cut.offsets.get(0, 0)

@@ -1,8 +1,8 @@
-"""Archives without Spark: a stream is copied to a Parquet table.
+"""Archives without Spark: a stream is copied to a Parquet or an Iceberg table.
 
-The table is laid out as the Spark job ``archive`` does it: a folder for each date, in it one for each batch. A batch is
-written beside the table and then moved into it; then the job notes how far it is. If it is killed between, the next run
-removes the batch and writes it again. So every event is in the table once.
+A Parquet table is laid out as the Spark job ``archive`` does it: a folder for each date, in it one for each batch. A
+batch is written beside the table and then moved into it; then the job notes how far it is. If it is killed between, the
+next run removes the batch and writes it again. So every event is in the table once. ``_iceberg`` has Iceberg tables.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import shutil
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,8 +21,10 @@ import pyarrow.parquet as pq
 from penstock.checkpoints import sync
 from penstock.errors import BadArgument
 from penstock.events._archived_events import ARCHIVE_KIND, CHECKPOINT, ArchiveProgress
+from penstock.events._archived_rows import BATCH_SIZE, ArchivedRows
+from penstock.events._iceberg import IcebergCatalog
 from penstock.events._job_folder import Copied, JobFolder, copy_batches
-from penstock.model import ByConsumption, EventPointer, StreamCut
+from penstock.model import ByConsumption, StreamCut
 
 if TYPE_CHECKING:
     import os
@@ -33,12 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Copied", "archive"]
 
-_BATCH_SIZE: Final = 64 << 20
 _ROWS: Final = 1_024  # that are read from a table at once
-_COPY_SIZE: Final = 1 << 20
 _POLL_S: Final = 0.5
 _NEW: Final = "_new"
-_LARGE: Final = "_large"
+_KINDS: Final = {"parquet": ARCHIVE_KIND, "iceberg": "archive-iceberg"}
 
 
 def archive(
@@ -51,24 +50,34 @@ def archive(
     follow: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     watch: Callable[[Copied], object] = lambda _: None,
+    table_format: Literal["parquet", "iceberg"] = "parquet",
+    catalog: str | None = None,
 ) -> Copied:
-    """Copy the events of a stream to a Parquet table, partitioned by the day of the watermark, or today.
+    """Copy the events of a stream to a table, partitioned by the day of the watermark, or today.
+
+    An Iceberg table is that of the stream, ``scope.name``, in an SQL catalog: that at ``catalog``, an address for
+    SQLAlchemy, or one in the file ``catalog.db`` of the folder ``table``, where its files are in both cases.
 
     The archive is a registered consumer of the stream. With ``discard`` the stream is switched to retention by
     consumption. Run again, it goes on where it was. With ``follow`` it runs until it is interrupted.
     """
-    folder = Path(table)
+    folder, kind = Path(table), _KINDS.get(table_format)
+    if kind is None:
+        raise BadArgument(f"invalid table_format {table_format!r}: use {' or '.join(_KINDS)}")
+    if catalog is not None and table_format != "iceberg":
+        raise BadArgument("only an Iceberg table has a catalog: leave it out, or use the table format iceberg")
     retention = store.stream(stream).config.retention
     if discard and retention is not None and not isinstance(retention, ByConsumption):
         raise BadArgument(f"stream {stream!r} is kept {type(retention).__name__}: change that, or leave out discard")
+    catalogued = IcebergCatalog(folder, catalog) if table_format == "iceberg" else None
     place = Path(checkpoint) if checkpoint is not None else folder / CHECKPOINT
-    with JobFolder.held(place, ARCHIVE_KIND, store, [stream], consumer=consumer) as job:
+    with JobFolder.held(place, kind, store, [stream], consumer=consumer) as job:
         if job.consumer not in store.consumers(stream):
             store.register_consumer(stream, job.consumer)
         if discard and retention is None:
             config = msgspec.structs.replace(store.stream(stream).config, retention=ByConsumption())
             store.update_stream(stream, config)
-        run = _Archive(store, stream, folder, job)
+        run = _Archive(store, stream, folder, job) if catalogued is None else catalogued.open(store, stream, job)
         return copy_batches(run.copy_batch, follow=follow, poll_s=_POLL_S, watch=watch)
 
 
@@ -77,6 +86,7 @@ class _Archive:
 
     def __init__(self, store: Store, stream: str, table: Path, job: JobFolder) -> None:
         self._store, self._stream, self._table, self._job = store, stream, table, job
+        self._rows = ArchivedRows(store, stream, table, job.name)
         known = job.load(ArchiveProgress)
         self._batch = 0 if known is None else known.batch
         self._cut = store.head(stream) if known is None else StreamCut.parse(known.cut)
@@ -84,7 +94,7 @@ class _Archive:
 
     def copy_batch(self) -> int | None:
         """Copy the next events; return how many there were, None if there were none."""
-        end = self._store.next_cut(self._stream, self._cut, max_bytes=_BATCH_SIZE).cut
+        end = self._store.next_cut(self._stream, self._cut, max_bytes=BATCH_SIZE).cut
         if end == self._cut:
             return None
         number = self._batch + 1
@@ -99,7 +109,7 @@ class _Archive:
         new, today, rows = self._table / _NEW / self._job.name, datetime.now(UTC).date(), 0
         writers: dict[str, pq.ParquetWriter] = {}
         try:
-            for table in map(self._columns, events):
+            for table in map(self._rows.of, events):
                 rows += len(table)
                 for date, first, length in _days(table["mark_time"], today.isoformat()):
                     if date not in writers:
@@ -121,40 +131,6 @@ class _Archive:
         sync(self._table)
         shutil.rmtree(new, ignore_errors=True)
         return rows
-
-    def _columns(self, events: pa.RecordBatch) -> pa.Table:
-        """Return the columns of the table, which are those of the source of Spark; copy large events to files."""
-        scope, name = self._stream.split("/")
-        table = pa.table(events)
-        offsets, segments = table["offset"].to_numpy(), table["segment_id"].to_numpy()
-        sizes = pc.binary_length(table["event"]).cast(pa.int64()).to_pylist()
-        files: list[str | None] = [None] * len(table)
-        for row in np.flatnonzero(table["event"].is_null().to_numpy()):
-            pointer = EventPointer(self._stream, int(segments[row]), int(offsets[row]))
-            files[row], sizes[row] = self._copy(pointer)
-        pointers = [f"{self._stream}:{s}@{o}" for s, o in zip(segments.tolist(), offsets.tolist(), strict=True)]
-        return (
-            table.append_column("scope", pa.array([scope] * len(table)))
-            .append_column("stream", pa.array([name] * len(table)))
-            .append_column("size", pa.array(sizes, pa.int64()))
-            .append_column("pointer", pa.array(pointers, pa.string()))
-            .append_column("file", pa.array(files, pa.string()))
-        )
-
-    def _copy(self, pointer: EventPointer) -> tuple[str, int]:
-        """Copy an event to a file of its own; return its name in the table, and the size."""
-        file = f"{_LARGE}/{self._job.name}-{pointer.segment_id}-{pointer.offset}"
-        place = self._table / file
-        with self._store.fetch_event_as_stream(pointer) as event:
-            if not place.exists():
-                place.parent.mkdir(exist_ok=True)
-                part = place.with_name(f"{place.name}.part")
-                with part.open("wb") as copy:
-                    shutil.copyfileobj(event, copy, _COPY_SIZE)
-                sync(part)
-                part.replace(place)
-                sync(place.parent)
-            return file, event.size
 
 
 def _days(times: pa.ChunkedArray, today: str) -> Iterator[tuple[str, int, int]]:

@@ -48,6 +48,7 @@ class OwnerFinder:
     """Finds the owner of a folder, or becomes the owner."""
 
     patience_s: Final = 10.0  # another process may just be opening the folder
+    block_host: Final = None  # the owner has no port
 
     def __init__(self, folder: Path, maintenance_interval_s: float, *, own: bool, serve: Serve) -> None:
         self._folder, self._maintenance_interval_s, self._own, self._serve = folder, maintenance_interval_s, own, serve

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.embedded import open_store
-from penstock.errors import BadArgument, FolderUnusable, StoreLocked
+from penstock.errors import BadArgument, FolderUnusable, PenstockError, StoreLocked
 from penstock.local._folder import raise_file_limit
 from penstock.local._owner_socket import open_owner_socket
+from penstock.wire import pack_error, unpack_error
 
 if TYPE_CHECKING:
     from penstock.local._owner_socket import Serve
@@ -32,6 +33,7 @@ _IDLE_VARIABLE: Final = "PENSTOCK_OWNER_IDLE_S"
 _CHECKS: Final = 10  # of its clients, while it is idle
 _OWNER: Final = b"owner"
 _LOCKED: Final = b"locked"
+_REFUSED: Final = b"refused "  # behind it is the error
 
 
 def start_owner_process(folder: Path) -> subprocess.Popen[bytes]:
@@ -54,6 +56,8 @@ def await_owner_process(process: subprocess.Popen[bytes], address: str) -> None:
     with process.stdout as out:
         line = out.readline().strip()
     threading.Thread(target=process.wait, name="penstock-owner-process", daemon=True).start()  # or it stays a zombie
+    if line.startswith(_REFUSED):
+        raise unpack_error(bytes.fromhex(line.removeprefix(_REFUSED).decode()))
     if line not in {_OWNER, _LOCKED}:
         raise FolderUnusable(address, reason=line.decode(errors="replace") or "its owner has ended at once")
 
@@ -64,6 +68,9 @@ def main(folder: str, seconds: str, *, serve: Serve) -> None:
         _own(Path(folder), _seconds(seconds), serve)
     except StoreLocked:
         _print(_LOCKED)
+    except PenstockError as error:
+        _print(_REFUSED + pack_error(error).hex().encode())
+        raise
     except Exception as error:
         _print(f"{type(error).__name__}: {error}".encode())
         raise

@@ -10,21 +10,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from penstock.errors import NoSuchPlog
+from penstock.errors import GroupUnavailable, LeaseLost, LogFenced, LogUnavailable, NoSuchPlog, ReplicaLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from penstock.cpo import Cpo
+    from penstock.errors import PenstockError
     from penstock.model import PlogId
     from penstock.plog import PendingAppend, PlogInfo, Plogs
 
 __all__ = [
+    "LOST",
+    "TRIES_MAX",
     "Action",
     "Append",
     "Create",
+    "CreateAll",
     "Delete",
     "Drain",
     "FindMetadata",
@@ -36,9 +40,19 @@ __all__ = [
     "Seal",
     "Steps",
     "Where",
+    "log_unavailable",
 ]
 
 T = TypeVar("T")
+LOST: Final = (ReplicaLost, GroupUnavailable)  # servers of the plog do not answer: continue in another group
+
+
+def log_unavailable(name: str, error: PenstockError) -> LogUnavailable:
+    """Return the error of a log that no group takes a plog of; its advice is enough."""
+    return LogUnavailable(f"log {name!r}", reason=error.problem if isinstance(error, GroupUnavailable) else str(error))
+
+
+TRIES_MAX: Final = 8  # of something that another group may do, if one group after another does not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +66,13 @@ class Create:
 
     plog_id: PlogId
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAll:
+    """Create plogs, each with its size, durably and together; if one cannot be created, some of them may be."""
+
+    sizes: Mapping[PlogId, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +138,9 @@ class Where:
     plog_id: PlogId | None
 
 
-Action = NewId | Create | Append | Drain | Seal | Inspect | ReadAll | Delete | FindMetadata | Publish | Where
+Action = (
+    NewId | Create | CreateAll | Append | Drain | Seal | Inspect | ReadAll | Delete | FindMetadata | Publish | Where
+)
 Steps = Generator[Action, Any, T]
 
 
@@ -129,13 +152,14 @@ class Host:
         self._doers: dict[type[Action], Callable[[Any], object]] = {
             NewId: lambda _: plogs.new_id(),
             Create: lambda action: plogs.create(plog_id=action.plog_id, size=action.size),
+            CreateAll: lambda action: plogs.create_all(action.sizes),
             Append: lambda action: plogs.append(action.plog_id, action.offset, action.data),
             Seal: lambda action: plogs.seal(action.plog_id, action.offset),
             Inspect: self._inspect,
             ReadAll: lambda action: plogs.views(action.plog_id, 0, plogs.info(action.plog_id).length),
             Delete: self._delete,
             FindMetadata: self._find_metadata,
-            Publish: lambda action: cpo.set_metadata_plog(partition, action.plog_id, expected=action.expected),
+            Publish: self._publish,
             Where: lambda action: cpo.where() if action.plog_id is None else plogs.where(action.plog_id),
         }
 
@@ -154,6 +178,16 @@ class Host:
     def _delete(self, action: Delete) -> None:
         with contextlib.suppress(NoSuchPlog):
             self._plogs.delete(action.plog_id)
+
+    def _publish(self, action: Publish) -> int:
+        """Publish a metadata plog, as the newest owner: a later one may have deleted the plog that was announced."""
+        lease, publish = self._plogs.lease, self._cpo.set_metadata_plog
+        try:
+            if lease is None:
+                return publish(self._partition, action.plog_id, expected=action.expected)
+            return publish(self._partition, action.plog_id, expected=action.expected, lease=lease)
+        except LeaseLost as error:
+            raise LogFenced(f"partition {self._partition!r}") from error
 
     def _find_metadata(self, _: FindMetadata) -> tuple[PlogId, int] | None:
         newest = self._cpo.metadata_plog(self._partition)

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
 
 from penstock.errors import BadArgument
+from penstock.log._plog_list import PlogList
 from penstock.plog import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.model import PlogId
 
-__all__ = ["RUN_MIN", "SMALL_SIZE_MAX", "LogChain", "PlogRange", "PlogSizes", "PlogStarts", "find_run"]
+__all__ = ["RUN_MIN", "SMALL_SIZE_MAX", "LogChain", "PackedPlogs", "PlogRange", "PlogSizes", "PlogStarts", "find_run"]
 
 _GROWTH: Final = 4
 _SNAPSHOT_SHARE: Final = 4  # the size of a new metadata plog, as a multiple of its first records
@@ -74,18 +77,30 @@ class PlogRange:
     label: bytes = b""
 
 
+class PackedPlogs(NamedTuple):
+    """Sealed plogs: clusters and groups, and of each plog the number of its group, its uid and its length.
+
+    These have 4, 16 and 8 bytes, the numbers little-endian. The labels are by the place of their plogs.
+    """
+
+    groups: list[tuple[str, str]]
+    group_of: bytes
+    uids: bytes
+    lengths: bytes
+    labels: dict[int, bytes]
+
+
 class LogChain:
     """The plogs of one log."""
 
-    __slots__ = ("_ends", "_index", "_labels", "_removed", "_sealed", "active", "next", "start")
+    __slots__ = ("_ends", "_labels", "_removed", "_sealed", "active", "next", "start")
 
     def __init__(self, *, active: PlogId, next_id: PlogId, start: int = 0) -> None:
         self.active = active
         self.next = next_id
         self.start = start  # the offset of the first plog that is left
-        self._sealed: list[PlogId] = []
+        self._sealed = PlogList()
         self._ends: list[int] = []
-        self._index: dict[PlogId, int] = {}  # counts from the very first plog, so a truncation need not change it
         self._removed = 0
         self._labels: dict[PlogId, bytes] = {}  # of plogs that were spliced in with a label
 
@@ -113,9 +128,32 @@ class LogChain:
         """Add a sealed plog after the other sealed ones."""
         if label:
             self._labels[plog_id] = label
-        self._index[plog_id] = self._removed + len(self._sealed)
         self._sealed.append(plog_id)
         self._ends.append(self.active_start + length)
+
+    def add_packed(self, packed: PackedPlogs) -> None:
+        """Add many sealed plogs; ``ValueError`` if its parts do not fit together."""
+        lengths, first, start = np.frombuffer(packed.lengths, "<u8"), len(self._sealed), self.active_start
+        if len(packed.uids) != 2 * len(packed.lengths):
+            raise ValueError(f"{len(packed.uids)} bytes of plog uids, and {len(packed.lengths)} bytes of lengths")
+        if not all(0 <= place < len(lengths) for place in packed.labels):
+            raise ValueError("a label of a plog that is not there")
+        self._sealed.extend(packed.groups, packed.group_of, packed.uids)
+        self._ends += (np.cumsum(lengths) + np.uint64(start)).tolist()
+        for place, label in packed.labels.items():
+            self._labels[self._sealed[first + place]] = label
+
+    def packed(self, *, most: int) -> Iterator[PackedPlogs]:
+        """Return the sealed plogs, at most so many together, in the form that :meth:`add_packed` takes."""
+        lengths, labels = np.diff(np.array([self.start, *self._ends], "<u8")).astype("<u8"), self.labels
+        for first, groups, group_of, uids in self._sealed.parts(most=most):
+            stop = first + len(uids) // 16
+            own = {place - first: labels[place] for place in range(first, stop) if place in labels} if labels else {}
+            yield PackedPlogs(groups, group_of, uids, lengths[first:stop].tobytes(), own)
+
+    def sealed_copy(self) -> tuple[PlogList, list[int]]:
+        """Return the ids of the sealed plogs, and the offsets at which they end."""
+        return self._sealed.copy(), self._ends[:]
 
     def switch(self, length: int, *, active: PlogId, next_id: PlogId) -> None:
         """Seal the active plog at ``length`` and continue in another."""
@@ -125,13 +163,12 @@ class LogChain:
     def truncate(self, first: PlogId) -> list[PlogId]:
         """Remove the plogs before ``first`` from the log; return them."""
         count = self._place(first)
-        removed = self._sealed[:count]
+        removed = self._sealed.remove_first(count)
         if count:
             self.start = self._ends[count - 1]
         for plog_id in removed:
-            del self._index[plog_id]
             self._labels.pop(plog_id, None)
-        del self._sealed[:count], self._ends[:count]
+        del self._ends[:count]
         self._removed += count
         return removed
 
@@ -144,24 +181,22 @@ class LogChain:
         if span is None or span[1] - span[0] != length:
             raise KeyError(first)
         place = self._place(first)
-        removed = self._sealed[place : place + count]
-        self._sealed[place : place + count] = [new]
+        removed = self._sealed.replace(place, count, new)
         del self._ends[place : place + count - 1]
         for plog_id in removed:
             self._labels.pop(plog_id, None)
-        self._index = {plog_id: self._removed + index for index, plog_id in enumerate(self._sealed)}
         return removed
 
     def span(self, first: PlogId, count: int) -> tuple[int, int] | None:
         """Return the start and the end of ``count`` sealed plogs from ``first`` on; None if they are not in the log."""
-        place = self._index.get(first, -1) - self._removed
-        if place < 0 or not 0 < count <= len(self._sealed) - place:
+        place = self._sealed.find(first)
+        if place is None or not 0 < count <= len(self._sealed) - place:
             return None
         return self._ends[place - 1] if place else self.start, self._ends[place + count - 1]
 
     def __contains__(self, plog_id: PlogId) -> bool:
         """Return whether the plog is part of the log."""
-        return plog_id == self.active or plog_id in self._index
+        return plog_id == self.active or self._sealed.find(plog_id) is not None
 
     def start_of(self, plog_id: PlogId) -> int:
         """Return the offset at which the plog begins; ``KeyError`` if it is not part of the log."""
@@ -198,7 +233,10 @@ class LogChain:
         return ranges
 
     def _place(self, plog_id: PlogId) -> int:
-        return len(self._sealed) if plog_id == self.active else self._index[plog_id] - self._removed
+        place = len(self._sealed) if plog_id == self.active else self._sealed.find(plog_id)
+        if place is None:
+            raise KeyError(plog_id)
+        return place
 
     def _length(self, index: int) -> int:
         return self._ends[index] - (self._ends[index - 1] if index else self.start)

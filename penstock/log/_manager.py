@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock import forks
 from penstock.errors import BadArgument, LogFenced, NoSuchLog, PenstockError, StoreClosed
-from penstock.log._actions import Delete, Host, ReadAll
+from penstock.log._actions import LOST, Delete, Host, ReadAll
 from penstock.log._appends import FENCED
 from penstock.log._chain import PlogSizes
-from penstock.log._partition import append_records, open_partition
-from penstock.log._protocols import Splicing, create_log, replace_plogs, splice_logs
+from penstock.log._partition import append_records, compact, open_partition, seal, settle
+from penstock.log._protocols import LogTail, Splicing, create_log, create_logs, replace_plogs, splice_logs
 from penstock.log._records import Drop, decode_records
 from penstock.log._stream import LogStream
 from penstock.model import check_name
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.log._actions import Steps
-    from penstock.log._protocols import LogTail
     from penstock.log._records import Record
     from penstock.model import PlogId
     from penstock.plog import PendingAppend, Plogs
@@ -41,6 +40,7 @@ __all__ = ["MetadataManager"]
 
 T = TypeVar("T")
 _logger: Final = logging.getLogger("penstock.log")
+LOGS_TOGETHER_MAX: Final = 256  # that are created with one append of records
 _DRAFT: Final = "~merge"  # the log in which plogs are merged; not a valid name for a user's log
 
 
@@ -50,14 +50,17 @@ class MetadataManager(forks.Handle):
     def __init__(self, plogs: Plogs, cpo: Cpo, partition: str, sizes: PlogSizes) -> None:
         forks.guard(self)
         self.plogs: Final = plogs
+        self.cpo: Final = cpo
         self.lock: Final = threading.RLock()  # held while a protocol runs: one at a time
         self.chains: Final = threading.Lock()  # held while the chains of the logs are read or changed, never for long
         self._host = Host(plogs, cpo, partition)
         self._streams: dict[str, LogStream] = {}
         self._background: ThreadPoolExecutor | None = None
+        self._spawning = threading.Lock()  # guards it; an append that spawns a task waits for no protocol
         self._closing = self._fenced = False
         self.is_closed = False
         self._merging = threading.Lock()  # held while plogs are merged: one log at a time
+        self._held: list[frozenset[PlogId]] = []  # plogs of open snapshots, which are not deleted
         self.partition: Final = self.run(open_partition(partition, sizes))
         self._drop_draft()  # of a merge that a crash ended
         self.sweep()
@@ -80,6 +83,25 @@ class MetadataManager(forks.Handle):
             if name not in self._streams:
                 self._streams[name] = LogStream(self, name)
             return self._streams[name]
+
+    @uninterrupted
+    def create_logs(self, sizes: Mapping[str, PlogSizes | None]) -> None:
+        """Create those of several logs that are not there, with few syncs for all of them; see :meth:`log`."""
+        with self.lock:
+            self.check_open()
+            missing = [name for name in sizes if name not in self.partition.metadata.logs]
+            if self.plogs.is_replicated or len(missing) < 2:
+                return  # each is created when it is opened, and moves to another group if one does not answer
+            for name in missing:
+                check_name("log", name)
+                self.partition.own_sizes[name] = sizes[name] or self.partition.sizes
+            for start in range(0, len(missing), LOGS_TOGETHER_MAX):
+                names = missing[start : start + LOGS_TOGETHER_MAX]
+                self.run(create_logs(self.partition, names))
+                for name in names:
+                    self._streams[name] = LogStream(self, name)
+                    chain = self.partition.metadata.logs[name]
+                    self._streams[name].move_to(LogTail(chain.active, self.partition.sizes_of(name).first, 0, 0, None))
 
     def has_log(self, name: str) -> bool:
         """Return whether there is a log of this name."""
@@ -220,9 +242,13 @@ class MetadataManager(forks.Handle):
         for data in self.run(_read_all(self.partition.plog_id)):
             yield from decode_records(data)
 
+    def compact(self) -> None:
+        """Let the next process that opens the partition read little; the partition is about to be closed."""
+        self.run(compact(self.partition))
+
     def close(self) -> None:
         """Finish the background work; the logs take no more appends."""
-        with self.lock:
+        with self._spawning:
             self._closing = True
         if self._background is not None:
             self._background.shutdown()
@@ -251,12 +277,24 @@ class MetadataManager(forks.Handle):
         for plog_id in list(self.partition.metadata.doomed):
             if self._fenced:
                 return  # the new owner deletes them
-            self._host.perform(Delete(plog_id), None)
-            self.partition.metadata.doomed.pop(plog_id, None)
+            if any(plog_id in held for held in list(self._held)):
+                continue  # until the snapshot is closed
+            with suppress(*LOST):  # a later task deletes it
+                self._host.perform(Delete(plog_id), None)
+                self.partition.metadata.doomed.pop(plog_id, None)
+
+    def hold(self, plogs: frozenset[PlogId]) -> None:
+        """Delete none of these plogs before :meth:`let_go`, though no log may need them any more."""
+        self._held.append(plogs)
+
+    def let_go(self, plogs: frozenset[PlogId]) -> None:
+        """Delete plogs again that are held no more."""
+        self._held.remove(plogs)
+        self.sweep()
 
     def spawn(self, task: Callable[[], None]) -> None:
         """Run a task in the background; it may be dropped on close, and is repeated after a restart."""
-        with self.lock:
+        with self._spawning:
             if self._closing:
                 return
             if self._background is None:
@@ -267,21 +305,32 @@ class MetadataManager(forks.Handle):
     def run(self, steps: Steps[T], *, drain: PendingAppend | None = None) -> T:
         """Run a protocol; ``drain`` is the append that its Drain action waits for."""
         with self.lock:
-            self.check_open()
-            try:
-                with self.chains:
-                    action = next(steps)
-                while True:
-                    try:
-                        result = self._host.perform(action, drain)
-                    except PenstockError as error:
-                        with self.chains:
-                            action = steps.throw(error)
-                    else:
-                        with self.chains:
-                            action = steps.send(result)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+            return self._perform(steps, drain)
+
+    def seal(self, plog_id: PlogId, *, size: int) -> int:
+        """Seal a plog at its end, and return its length; without the lock, as it may take as long as servers take."""
+        return self._perform(seal(plog_id, size=size))
+
+    def settle(self) -> None:
+        """Decide the outcome of records in doubt."""
+        self.run(settle(self.partition))
+
+    def _perform(self, steps: Steps[T], drain: PendingAppend | None = None) -> T:
+        self.check_open()
+        try:
+            with self.chains:
+                action = next(steps)
+            while True:
+                try:
+                    result = self._host.perform(action, drain)
+                except PenstockError as error:
+                    with self.chains:
+                        action = steps.throw(error)
+                else:
+                    with self.chains:
+                        action = steps.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
     def check_open(self) -> None:
         """Raise ``StoreClosed`` once the manager is closed, and ``LogFenced`` once it is fenced."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.log._chain import LogChain
+from penstock.log._chain import LogChain, PackedPlogs
 from penstock.log._records import (
     Chain,
     Doomed,
@@ -16,8 +16,11 @@ from penstock.log._records import (
     Full,
     Incremental,
     Init,
+    Lineage,
     Next,
+    Packed,
     Replace,
+    Spares,
     Splice,
     Truncate,
     encode_records,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Metadata", "snapshot_parts"]
 
 _SNAPSHOT_PART_SIZE: Final = 1 << 20
+_PACKED_MIN: Final = 32  # the plogs of shorter logs are read as quickly one by one
 _PLOGS_IN_RECORD_MAX: Final = 2048  # about 60 bytes each, 560 where cluster and group have the longest names
 
 
@@ -44,13 +48,14 @@ class Metadata:
         self.previous: list[tuple[PlogId, int]] = []
         self.next: PlogId | None = None
         self.spare: PlogId | None = None
+        self.spares: list[PlogId] = []  # for logs that are created together
+        self.lineage: list[str] = []  # the metadata plogs before this one, the oldest first
 
     def apply(self, record: Record) -> None:
         """Apply a record; ``KeyError`` if it does not fit the records before it."""
         match record:
-            case Chain():
-                self.previous = [(PlogId.parse(plog), length) for plog, length in record.previous]
-                self.next, self.spare = PlogId.parse(record.next), PlogId.parse(record.spare)
+            case Chain() | Lineage():
+                self._apply_own(record)
             case Init():
                 self.logs[record.log] = LogChain(active=PlogId.parse(record.plog), next_id=PlogId.parse(record.next))
                 self.spare = PlogId.parse(record.spare)
@@ -60,7 +65,7 @@ class Metadata:
                     raise KeyError(record.sealed)
                 active, next_id = PlogId.parse(record.plog), PlogId.parse(record.next)
                 chain.switch(record.sealed_offset, active=active, next_id=next_id)
-            case Full():
+            case Full() | Packed():
                 self._apply_full(record)
             case Next():
                 chain = self.logs[record.log]
@@ -77,14 +82,31 @@ class Metadata:
             case Drop():
                 chain = self.logs.pop(record.log)
                 self.doom([*(plog_id for plog_id, _ in chain.sealed), chain.active, chain.next])
-            case Doomed():
-                self.doom(map(PlogId.parse, record.plogs))
+            case Doomed() | Spares():
+                self._apply_plogs(record)
+
+    def _apply_plogs(self, record: Doomed | Spares) -> None:
+        if isinstance(record, Doomed):
+            self.doom(map(PlogId.parse, record.plogs))
+        else:
+            self.spares = list(map(PlogId.parse, record.plogs))
+
+    def _apply_own(self, record: Chain | Lineage) -> None:
+        if isinstance(record, Lineage):
+            self.lineage = list(record.plogs)
+            return
+        self.previous = [(PlogId.parse(plog), length) for plog, length in record.previous]
+        self.next, self.spare = PlogId.parse(record.next), PlogId.parse(record.spare)
 
     def doom(self, plogs: Iterable[PlogId]) -> None:
         """Note plogs that no log needs, to be deleted."""
         self.doomed.update(dict.fromkeys(plogs))
 
-    def _apply_full(self, record: Full) -> None:
+    def _apply_full(self, record: Full | Packed) -> None:
+        if isinstance(record, Packed):
+            packed = PackedPlogs(record.groups, record.group_of, record.uids, record.lengths, record.labels)
+            self.logs[record.log].add_packed(packed)
+            return
         if not record.continues:
             active, next_id = PlogId.parse(record.plog), PlogId.parse(record.next)
             self.logs[record.log] = LogChain(active=active, next_id=next_id, start=record.start)
@@ -122,12 +144,15 @@ def snapshot_parts(metadata: Metadata, chain: Chain) -> list[bytes]:
 
 def _snapshot(metadata: Metadata, chain: Chain) -> Iterator[Record]:
     yield chain
+    if metadata.spares:
+        yield Spares(list(map(str, metadata.spares)))
     for name, log in metadata.logs.items():
-        sealed, labels = [(str(plog_id), length) for plog_id, length in log.sealed], log.labels
-        for start in range(0, max(1, len(sealed)), _PLOGS_IN_RECORD_MAX):
-            part = sealed[start : start + _PLOGS_IN_RECORD_MAX]
-            part_labels = {place: labels[start + place] for place in range(len(part)) if start + place in labels}
-            yield Full(name, start > 0, log.start, part, str(log.active), str(log.next), part_labels)
+        is_short = len(log.numbers) <= _PACKED_MIN
+        sealed = [(str(plog_id), length) for plog_id, length in log.sealed] if is_short else []
+        labels = log.labels if is_short else {}
+        yield Full(name, False, log.start, sealed, str(log.active), str(log.next), labels)
+        if not is_short:
+            yield from (Packed(name, *part) for part in log.packed(most=_PLOGS_IN_RECORD_MAX))
     doomed = [str(plog_id) for plog_id in list(metadata.doomed)]  # a copy: a background task removes some meanwhile
     for start in range(0, len(doomed), _PLOGS_IN_RECORD_MAX):
         yield Doomed(doomed[start : start + _PLOGS_IN_RECORD_MAX])

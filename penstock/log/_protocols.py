@@ -7,18 +7,20 @@ depends on it. See :mod:`penstock.log._actions` for how protocols run.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import DiskFull, MetadataCorrupt, NoSuchLog, PlogCorrupt, PlogExists
-from penstock.log._actions import Create, Delete, Drain, Inspect, NewId, Where
-from penstock.log._partition import append_records, seal, seal_at_end
-from penstock.log._records import Drop, Incremental, Init, Next, Replace, Splice
+from penstock.log._actions import LOST, TRIES_MAX, Create, CreateAll, Delete, Drain, Inspect, NewId, Where
+from penstock.log._partition import append_built, append_records, seal, seal_at_end, settle
+from penstock.log._records import Chain, Doomed, Drop, Incremental, Init, Next, Replace, Spares, Splice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.log._actions import Steps
     from penstock.log._chain import LogChain
+    from penstock.log._metadata import Metadata
     from penstock.log._partition import Partition
     from penstock.log._records import Record
     from penstock.model import PlogId
@@ -29,7 +31,9 @@ __all__ = [
     "LogTail",
     "Splicing",
     "create_log",
+    "create_logs",
     "ensure_next",
+    "leave_plog",
     "record_switch",
     "recover_tail",
     "release_log",
@@ -64,6 +68,7 @@ class LogTail:
     before: LogPosition | None
     open: bool = True
     next_size: int = 0  # 0: not created
+    is_next_asked: bool = False  # a task in the background was asked to create it
 
     @property
     def position(self) -> LogPosition:
@@ -96,12 +101,71 @@ class Splicing:
 
 def create_log(partition: Partition, name: str) -> Steps[None]:
     """Create a log: its first plog, then the record."""
-    spare = partition.metadata.spare
-    assert spare is not None
-    yield Delete(spare)  # from a creation that ended before its record
-    yield Create(spare, partition.sizes_of(name).first)
-    init = Init(name, str(spare), str((yield NewId())), str((yield NewId())))
+    yield from settle(partition)  # the plog that is deleted below may be part of a log by records in doubt
+    yield from _create_spare(partition, partition.sizes_of(name).first)
+    init = Init(name, str(partition.metadata.spare), str((yield NewId())), str((yield NewId())))
     yield from append_records(partition, [init])
+
+
+def create_logs(partition: Partition, names: Sequence[str]) -> Steps[None]:
+    """Create several logs together: their first plogs, then one append of records, which announces the next spares.
+
+    The plogs must not be replicated: none of them is created in another group.
+    """
+    yield from settle(partition)
+    metadata = partition.metadata
+    if len(metadata.spares) < len(names):
+        more = yield from _new_ids(len(names) - len(metadata.spares))
+        yield from append_records(partition, [Spares([*map(str, metadata.spares), *more])])
+    spares = metadata.spares[: len(names)]
+    sizes = {spare: partition.sizes_of(name).first for spare, name in zip(spares, names, strict=True)}
+    try:
+        yield CreateAll(sizes)
+    except (PlogExists, DiskFull) as error:  # some may be there, or were from a creation that ended before its record
+        for spare in spares:
+            yield Delete(spare)
+        if isinstance(error, DiskFull):
+            raise
+        yield CreateAll(sizes)
+    next_ids, announced = (yield from _new_ids(len(names))), (yield from _new_ids(len(names)))
+
+    def records() -> list[Record]:
+        inits = [
+            Init(name, str(plog_id), next_id, str(metadata.spare))
+            for name, plog_id, next_id in zip(names, spares, next_ids, strict=True)
+        ]
+        return [*inits, Spares([*map(str, metadata.spares[len(names) :]), *announced])]
+
+    yield from append_built(partition, records)
+
+
+def _new_ids(count: int) -> Steps[list[str]]:
+    found = []
+    for _ in range(count):
+        found.append(str((yield NewId())))  # noqa: PERF401 - a comprehension cannot yield
+    return found
+
+
+def _create_spare(partition: Partition, size: int) -> Steps[None]:
+    """Create the first plog of a log; announce another one first if the servers of its group do not answer."""
+    metadata = partition.metadata
+    for tries_left in reversed(range(TRIES_MAX)):
+        spare = metadata.spare
+        assert spare is not None
+        try:
+            yield Delete(spare)  # from a creation that ended before its record
+            yield Create(spare, size)
+        except LOST:
+            if not tries_left:
+                raise
+            yield from append_built(partition, partial(_other_spare, metadata, str(spare), str((yield NewId()))))
+        else:
+            return
+
+
+def _other_spare(metadata: Metadata, spare: str, other: str) -> list[Record]:
+    previous = [(str(plog_id), length) for plog_id, length in metadata.previous]
+    return [Chain(previous, str(metadata.next), other), Doomed([spare])]
 
 
 def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[LogTail]:
@@ -134,8 +198,8 @@ def _recover_next(partition: Partition, name: str, *, fence: bool) -> Steps[int]
             return 0
         if not fence and not info.sealed and not info.length:
             return info.size
-    except PlogCorrupt:
-        pass  # its creation was never acknowledged, so no data is lost with it
+    except (PlogCorrupt, *LOST):
+        pass  # its creation or its first append was never acknowledged, so no data is lost with it
     yield from _replace_next(partition, name)
     return 0
 
@@ -173,11 +237,15 @@ def ensure_next(partition: Partition, name: str, tail: LogTail, *, needed: int) 
 
 def _create_next(partition: Partition, name: str, size: int) -> Steps[None]:
     chain = partition.metadata.logs[name]
-    try:
-        yield Create(chain.next, size)
-    except (PlogExists, PlogCorrupt):
-        yield from _replace_next(partition, name)
-        yield Create(chain.next, size)
+    for tries_left in reversed(range(TRIES_MAX)):
+        try:
+            yield Create(chain.next, size)
+        except (PlogExists, PlogCorrupt, *LOST):
+            if not tries_left:
+                raise
+            yield from _replace_next(partition, name)
+        else:
+            return
 
 
 def _need_chain(partition: Partition, name: str, tail: LogTail) -> LogChain:
@@ -186,6 +254,18 @@ def _need_chain(partition: Partition, name: str, tail: LogTail) -> LogChain:
     if chain is None or chain.active != tail.plog_id:
         raise NoSuchLog(name, partition=partition.name)
     return chain
+
+
+def leave_plog(partition: Partition, name: str, tail: LogTail, *, is_next_used: bool) -> Steps[None]:
+    """Prepare to leave an active plog that has lost a replica and is sealed at the end of the tail.
+
+    The plog after it is replaced if it holds appends that are not part of the log, or is in the same group.
+    """
+    chain = _need_chain(partition, name, tail)
+    tail.open = False
+    if is_next_used or (chain.next.cluster, chain.next.group) == (tail.plog_id.cluster, tail.plog_id.group):
+        yield from _replace_next(partition, name)
+        tail.next_size = 0
 
 
 def record_switch(partition: Partition, name: str, *, old: LogTail, new: LogTail) -> Steps[None]:
@@ -217,11 +297,11 @@ def replace_plogs(
 ) -> Steps[bool]:
     """Replace ``count`` plogs by the only plog of the ``source`` log, which holds their blocks; return whether it did.
 
-    No append is under way in the source, which is deleted. If the plogs were truncated away, nothing changes.
+    No append is under way in the source, which is deleted. If the plogs were truncated away, or the source has moved
+    to another group and has several plogs, nothing changes.
     """
     source_chain, chain = _need_chain(partition, source, tail), partition.metadata.logs.get(name)
-    assert not source_chain.last_sealed, "one plog replaces them"
-    if chain is None or chain.span(first, count) is None:
+    if source_chain.last_sealed or chain is None or chain.span(first, count) is None:
         return False
     yield from seal_at_end(tail.plog_id, size=tail.size, length=tail.written)
     yield from append_records(partition, [Replace(name, str(first), count, source, tail.written)])

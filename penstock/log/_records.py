@@ -7,20 +7,25 @@ kind. A plog id is its text, a sealed plog the pair of its id and its length.
 kind            fields after the log's name
 ==============  ====================================================================================
 ``chain``       (no log) sealed metadata plogs before this one, the next one's id, the spare id
+``spares``      (no log) further spare ids, for logs that are created together
 ``init``        first plog, next plog, new spare id
 ``incremental`` the plog just sealed, its length, the new active plog, the next plog
 ``full``        whether it continues the record before, bytes truncated so far, sealed plogs, active, next,
                 the labels of sealed plogs that have one, by their place in the list
+``packed``      continues ``full`` with sealed plogs: their clusters and groups, the number of the group of each (4
+                bytes, little-endian), their uids (16 bytes), their lengths (8 bytes), labels by their place
 ``next``        the next plog, because the one announced before cannot be used
 ``truncate``    the first plog that stays
 ``splice``      own length if sealed, the source log, its length, the active plog, the next plog, the label
 ``replace``     the first plog replaced, how many, the source log, its length: the source's plog replaces them
 ``drop``        (nothing)
 ``doomed``      (no log) plogs that are to be deleted
+``lineage``     (no log) the metadata plogs before this one, the oldest first, as many as are remembered
 ==============  ====================================================================================
 
 "Next" is the pre-allocated plog: its id is announced before it is created, so recovery knows which plog may exist, and
-hold unacknowledged bytes, without being part of the log. "Spare" is the same for the first plog of the next new log.
+hold unacknowledged bytes, without being part of the log. "Spare" is the same for the first plog of the next new log,
+"spares" for those of the next logs that are created together.
 """
 
 from __future__ import annotations
@@ -34,8 +39,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["Chain", "Doomed", "Drop", "Full", "Incremental", "Init", "Next", "Record", "Replace", "Splice", "Truncate",
-           "decode_records", "encode_records"]  # fmt: skip
+__all__ = ["SNAPSHOT", "Chain", "Doomed", "Drop", "Full", "Incremental", "Init", "Lineage", "Next", "Packed", "Record",
+           "Replace", "Spares", "Splice", "Truncate", "decode_records", "encode_records"]  # fmt: skip
 
 Sealed = tuple[str, int]
 
@@ -46,6 +51,12 @@ class Chain(msgspec.Struct, tag="chain", array_like=True, frozen=True):
     previous: list[Sealed]
     next: str
     spare: str
+
+
+class Spares(msgspec.Struct, tag="spares", array_like=True, frozen=True):
+    """The ids of the plogs with which logs begin that are created together; those announced before are not used."""
+
+    plogs: list[str]
 
 
 class Init(msgspec.Struct, tag="init", array_like=True, frozen=True):
@@ -76,6 +87,17 @@ class Full(msgspec.Struct, tag="full", array_like=True, frozen=True):
     sealed: list[Sealed]
     plog: str
     next: str
+    labels: dict[int, bytes] = {}
+
+
+class Packed(msgspec.Struct, tag="packed", array_like=True, frozen=True):
+    """More sealed plogs of the log in the record before, in a form that is read all at once."""
+
+    log: str
+    groups: list[tuple[str, str]]
+    group_of: bytes
+    uids: bytes
+    lengths: bytes
     labels: dict[int, bytes] = {}
 
 
@@ -130,7 +152,17 @@ class Doomed(msgspec.Struct, tag="doomed", array_like=True, frozen=True):
     plogs: list[str]
 
 
-Record = Chain | Init | Incremental | Full | Next | Truncate | Splice | Replace | Drop | Doomed
+class Lineage(msgspec.Struct, tag="lineage", array_like=True, frozen=True):
+    """The metadata plogs that this one continues, so that a backup finds out whether it is of this store's past."""
+
+    plogs: list[str]
+
+
+Record = (
+    Chain | Spares | Init | Incremental | Full | Packed | Next | Truncate | Splice | Replace | Drop | Doomed | Lineage
+)
+
+SNAPSHOT: Final = (Chain, Spares, Full, Packed, Doomed, Lineage)  # the records with which a metadata plog starts
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(list[Record])

@@ -1,8 +1,10 @@
 """Frozen values that every layer shares."""
 
+from penstock.model._address import split_address
 from penstock.model._checks import (
     NAME_SIZE_MAX,
     NUMBER_MAX,
+    UNDECODABLE,
     as_list,
     check_kind,
     check_many,
@@ -54,6 +56,7 @@ __all__ = [
     "NUMBER_MAX",
     "SEGMENTS_MAX",
     "TIME_MAX",
+    "UNDECODABLE",
     "ByConsumption",
     "ByDataRate",
     "ByEventRate",
@@ -92,4 +95,5 @@ __all__ = [
     "check_whole",
     "is_encodable",
     "shown",
+    "split_address",
 ]

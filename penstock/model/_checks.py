@@ -17,6 +17,7 @@ from penstock.errors import BadArgument
 __all__ = [
     "NAME_SIZE_MAX",
     "NUMBER_MAX",
+    "UNDECODABLE",
     "as_list",
     "check_kind",
     "check_many",
@@ -33,6 +34,8 @@ __all__ = [
 T = TypeVar("T")
 NUMBER_MAX: Final = (1 << 63) - 1
 NAME_SIZE_MAX: Final = 511  # a scope and a name, of 255 each
+UNDECODABLE: Final = (ValueError, RecursionError)
+"""What msgspec raises for bytes that it cannot decode: its own errors, texts that are not UTF-8, nesting too deep."""
 _SHOWN_MAX: Final = 200
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _FORM: Final = "1 to 255 letters, digits, '.', '_' and '-', a letter or a digit first"

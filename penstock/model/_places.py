@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeGuard
 
 import msgspec
@@ -55,6 +56,13 @@ TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: a later time 
 _SECONDS: Final = range(10**9, 10**11)  # seconds from 2001 on; as milliseconds they lie in the years 1970 to 1973
 
 
+@lru_cache(maxsize=256)
+def _check_names(cluster: str, group: str) -> None:
+    """Require names; those of the few groups that a store has are checked once, not with each of its plogs."""
+    check_name("cluster", cluster)
+    check_name("group", group)
+
+
 class PlogId(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """The id of a plog: the cluster and the group of servers that store it, and a random uid of its own.
 
@@ -66,8 +74,11 @@ class PlogId(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     uid: str
 
     def __post_init__(self) -> None:
-        check_name("cluster", self.cluster)
-        check_name("group", self.group)
+        if type(self.cluster) is type(self.group) is str:
+            _check_names(self.cluster, self.group)
+        else:
+            check_name("cluster", self.cluster)
+            check_name("group", self.group)
         if not _UID.fullmatch(str(self.uid)):
             raise BadArgument(f"invalid plog uid {self.uid!r}: use 32 lower-case hexadecimal digits")
 

@@ -21,6 +21,7 @@ import google_crc32c
 import numpy as np
 
 from penstock.errors import PlogCorrupt
+from penstock.plog._checksum import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +38,6 @@ __all__ = [
     "block_matches",
     "clip_extents",
     "copy_located",
-    "crc32c",
     "folder_place",
     "pack_block_header",
     "read_extents",
@@ -53,17 +53,8 @@ assert PLOG_BLOCK_HEADER_SIZE == 20, "on disk since format 1: a new size needs a
 _MAGIC: Final = 0x5042
 _KIND: Final = 1
 _POSITION_MAX: Final = 1 << 48
+_JOINED_SIZE_MAX: Final = 4096  # to copy so much is quicker than a call for each part
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-
-
-def crc32c(crc: int, *parts: Bytes) -> int:
-    """Extend ``crc`` over the parts."""
-    for part in parts:
-        if type(part) is bytes:
-            crc = google_crc32c.extend(crc, part)
-        else:  # the C extension takes an array, but no memoryview: one over the same memory costs nothing
-            crc = google_crc32c.extend(crc, np.frombuffer(part, np.uint8))
-    return crc
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +76,8 @@ class PlogBlockHeader:
 def pack_block_header(key: bytes, *, offset: int, body: Sequence[Bytes], body_size: int) -> bytes:
     """Return the header of a block at ``offset`` of the plog with ``key``, whose body is the parts of ``body``."""
     checked = _CHECKED.pack(_MAGIC, _KIND, body_size, offset)
+    if body_size <= _JOINED_SIZE_MAX:
+        return checked + google_crc32c.value(b"".join((key, checked, *body))).to_bytes(4, "big")
     return checked + crc32c(0, key + checked, *body).to_bytes(4, "big")
 
 

@@ -22,7 +22,8 @@ class CacheCounts(NamedTuple):
 
 
 class BucketUse(NamedTuple):
-    """The requests since the store was opened, by kind, and what its cache has saved."""
+    """The requests since the store was opened, by kind, what its cache has saved, and the seconds without an answer."""
 
     requests: Mapping[RequestKind, RequestCount]
     cache: CacheCounts
+    silent_s: float  # 0.0 while no request waits

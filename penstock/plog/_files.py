@@ -26,25 +26,25 @@ from penstock.plog._head import (
     BIRTH_SIZE,
     STATE_POSITION,
     State,
-    is_unborn,
     pack_new_head,
 )
 from penstock.plog._journal import Journal
 from penstock.plog._journal_file import DELETE, WRITE, read_journal
 from penstock.plog._open_plogs import BufferedBlock, PlogTable
-from penstock.plog._replay import remove_if_there, replay
+from penstock.plog._raw import RawBlocks
+from penstock.plog._replay import replay
 from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo, Replica
 from penstock.ports import SystemRandom, uninterrupted, write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from typing_extensions import Buffer
 
     from penstock.plog._interface import PendingAppend
-    from penstock.plog._journal import SyncTimes
+    from penstock.plog._journal import SyncTimes, Ticket
     from penstock.plog._open_plogs import OpenPlog
     from penstock.plog._replica import BlockSlice
     from penstock.ports import Bytes, Disk, File, Random
@@ -78,6 +78,7 @@ class FilePlogs:
     def __init__(self, disk: Disk, *, random: Random | None = None, journal_size: int = JOURNAL_SIZE,
                  direct_size_min: int = DIRECT_SIZE_MIN, open_files_max: int = OPEN_FILES_MAX) -> None:  # fmt: skip
         assert journal_size > 4 * direct_size_min, "a journal holds several of its largest records"
+        assert journal_size < 1 << 32, "a journal's head has four bytes for where the other file's records end"
         self._disk = disk
         self._random = random or SystemRandom()
         self._direct_size_min = direct_size_min
@@ -111,6 +112,16 @@ class FilePlogs:
         """Nothing: these plogs are in a folder."""
         return
 
+    @property
+    def replication_use(self) -> None:
+        """Nothing: these plogs are in a folder."""
+        return
+
+    @property
+    def is_replicated(self) -> bool:
+        """False: a folder holds one copy of a plog."""
+        return False
+
     def check_running(self) -> None:
         """Raise the ``DiskFailed`` that stopped the store, if one did."""
         self._journal.check_running()
@@ -122,46 +133,35 @@ class FilePlogs:
     @uninterrupted
     def create(self, *, size: int = PLOG_SIZE_DEFAULT, plog_id: PlogId | None = None) -> PlogId:
         """Create a plog that takes ``size`` bytes, allocated now, under a new id if none is given."""
+        plog_id = plog_id or self.new_id()
+        self._submit_create(plog_id, size).result()
+        return plog_id
+
+    @uninterrupted
+    def create_all(self, sizes: Mapping[PlogId, int]) -> None:
+        """Create plogs, each with its size; they share one sync."""
+        tickets: list[Ticket] = []
+        try:
+            for plog_id, size in sizes.items():
+                tickets.append(self._submit_create(plog_id, size))
+        finally:
+            for ticket in tickets:
+                ticket.result()
+
+    def _submit_create(self, plog_id: PlogId, size: int) -> Ticket:
+        """Create a plog without waiting until that is durable."""
         if not 0 < size <= PLOG_SIZE_MAX or size != int(size):
             raise BadArgument(f"invalid plog size {size!r}: use a whole number from 1 to {PLOG_SIZE_MAX:,}")
-        plog_id = plog_id or self.new_id()
         with self._table.entered(plog_id) as plog:
             self._journal.check_running()
             if plog.replica is not None or plog.deletion is not None:
                 raise PlogExists(plog_id)
             birth = self._random.token(BIRTH_SIZE)
             head = pack_new_head(plog_id, size=size, birth=birth)
-            self._create_file(plog, head, allocated=HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + size)
+            plog.create_file(head, allocated=HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + size)
             ticket = self._journal.submit(plog, kind=WRITE, position=0, parts=(head,), offset=0)
             plog.replica = Replica(plog_id, size=size, birth=birth)
-        ticket.result()
-        return plog_id
-
-    def _create_file(self, plog: OpenPlog, head: bytes, *, allocated: int) -> None:
-        """Create the file with its head and its allocated size; remove it again if that fails."""
-        try:
-            file = plog.file = self._create_or_find(plog)
-        except OSError as error:
-            raise refusal(self._disk.where(plog.name), error) from error
-        try:
-            file.truncate(0)
-            plog.allocated = 0
-            plog.allocate(allocated)
-            write_all(file, [head], 0)
-        except OSError as error:
-            plog.close_file()
-            with suppress(OSError):
-                remove_if_there(self._disk, plog.name)
-            raise refusal(self._disk.where(plog.name), error) from error
-
-    def _create_or_find(self, plog: OpenPlog) -> File:
-        try:
-            return self._disk.create(plog.name)
-        except FileExistsError:
-            file = plog.open_file()
-            if is_unborn(plog.plog_id, file.view(0, HEAD_SIZE)):
-                return file  # its creation was never acknowledged: start again
-            raise PlogExists(plog.plog_id) from None
+        return ticket
 
     @uninterrupted
     def append(self, plog_id: PlogId, offset: int, *data: Buffer) -> int:
@@ -203,8 +203,12 @@ class FilePlogs:
 
     def keeps_order(self, plog_id: PlogId, size: int) -> bool:
         """Return whether an append of this size, now, goes into the journal, after all that was submitted before."""
-        with self._table.loaded(plog_id) as (plog, _):
+        plog = self._table.enter(plog_id)
+        try:
+            self._table.need(plog)
             return not plog.goes_direct(size, self._direct_size_min)
+        finally:
+            self._table.leave(plog)
 
     def _submit_large(self, plog: OpenPlog, replica: Replica, body: list[Bytes], size: int) -> PendingAppend:
         """Write a block into the file now; :meth:`_DirectAppend.result` syncs it."""
@@ -249,7 +253,8 @@ class FilePlogs:
                 self.syncs.note(time.perf_counter() - start)
             except OSError as error:
                 raise self._journal.stop(error, self._disk.where(plog.name)) from error
-            plog.acknowledge(written)
+            with self._journal.acknowledging:
+                plog.acknowledge(written)
 
     def read(self, plog_id: PlogId, offset: int, size: int) -> memoryview:
         """Return ``size`` bytes at ``offset``; no copy where they were appended in one piece."""
@@ -282,6 +287,23 @@ class FilePlogs:
             return LocatedBlocks(
                 self._disk.where(plog.name), replica.key, slices[0].index if slices else 0, offsets.tobytes()
             )
+
+    @uninterrupted
+    def cut(self, plog_ids: Sequence[PlogId]) -> dict[PlogId, PlogInfo]:
+        """Return the state of plogs, all at one moment, without those that are damaged; callers take turns."""
+        return self._table.cut(plog_ids)
+
+    @uninterrupted
+    def raw(self, plog_id: PlogId, offset: int, end: int, *, limit: int) -> RawBlocks:
+        """Return complete blocks up to ``end``, or at least one if they have more than ``limit`` bytes, unchecked."""
+        with self._table.loaded(plog_id) as (plog, replica):
+            start, stop, last = replica.raw_span(offset, end, limit=limit)
+            view = self._flushed(plog).view(start, stop - start)
+            return RawBlocks(replica.key, replica.size, offset, last, view)
+
+    def key(self, plog_id: PlogId) -> bytes:
+        """Return the uid and the birth of a plog by the head of its file, without reading the rest."""
+        return self._table.key(plog_id)
 
     def _slices_read(self, plog: OpenPlog, replica: Replica, slices: Iterator[BlockSlice]) -> list[memoryview]:
         file, views = self._flushed(plog), []
@@ -360,6 +382,14 @@ class FilePlogs:
     def where(self, plog_id: PlogId) -> str:
         """Return the path of the plog's file, whether it exists or not."""
         return self._disk.where(plog_name(plog_id.uid_bytes))
+
+    @property
+    def lease(self) -> None:
+        """Nothing: a lock of the folder keeps other processes away."""
+        return
+
+    def prepare_close(self) -> None:
+        """Do nothing: a disk answers, or fails."""
 
     @uninterrupted
     def close(self) -> None:

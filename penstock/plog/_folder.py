@@ -14,11 +14,12 @@ from penstock.plog._journal_file import JOURNAL_NAMES, create_journal
 from penstock.ports import write_all
 
 if TYPE_CHECKING:
+    from penstock.model import PlogId
     from penstock.ports import Disk
 
-__all__ = ["plog_name", "prepare_folder", "refusal"]
+__all__ = ["FORMAT_NAME", "plog_file", "plog_name", "prepare_folder", "refusal"]
 
-_FORMAT_NAME: Final = "FORMAT"
+FORMAT_NAME: Final = "FORMAT"
 _FORMAT_DRAFT: Final = "FORMAT.new"
 _FORMAT_TEXT: Final = b"penstock plogs, format 1\n"
 _FORMAT_SIZE_MAX: Final = 256
@@ -37,11 +38,16 @@ def plog_name(uid: bytes) -> str:
     return f"{uid.hex()}.plog"
 
 
+def plog_file(plog_id: PlogId) -> str:
+    """Return the file name of a plog."""
+    return plog_name(plog_id.uid_bytes)
+
+
 def prepare_folder(disk: Disk, *, journal_size: int) -> None:
     """Create the format and journal files if the folder is empty; ``FormatUnknown`` if it is not a folder of plogs."""
     try:
         names = set(disk.names())
-        if _FORMAT_NAME in names:
+        if FORMAT_NAME in names:
             _check_format(disk)
         elif names <= _DRAFTS:
             _make(disk, leftovers=names, journal_size=journal_size)
@@ -55,12 +61,12 @@ def prepare_folder(disk: Disk, *, journal_size: int) -> None:
 
 
 def _check_format(disk: Disk) -> None:
-    file = disk.open(_FORMAT_NAME)
+    file = disk.open(FORMAT_NAME)
     text = bytes(file.view(0, _FORMAT_SIZE_MAX))
     file.close()
     if text != _FORMAT_TEXT:
         actual = text.decode(errors="replace").strip()
-        raise FormatUnknown(disk.where(_FORMAT_NAME), actual=actual, known=_FORMAT_TEXT.decode().strip())
+        raise FormatUnknown(disk.where(FORMAT_NAME), actual=actual, known=_FORMAT_TEXT.decode().strip())
 
 
 def _make(disk: Disk, *, leftovers: set[str], journal_size: int) -> None:
@@ -78,9 +84,9 @@ def _make(disk: Disk, *, leftovers: set[str], journal_size: int) -> None:
     write_all(file, [_FORMAT_TEXT], 0)
     file.datasync()
     file.close()
-    disk.rename(_FORMAT_DRAFT, _FORMAT_NAME)
+    disk.rename(_FORMAT_DRAFT, FORMAT_NAME)
     try:
         disk.sync()
     except OSError:
-        disk.remove(_FORMAT_NAME)  # a later sync does not make up for a failed one: start again
+        disk.remove(FORMAT_NAME)  # a later sync does not make up for a failed one: start again
         raise

@@ -9,16 +9,20 @@ from penstock.plog._files import FilePlogs
 from penstock.ports import OsDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from typing_extensions import Buffer
 
+    from penstock.cpo import Cpo, Lease
     from penstock.model import PlogId
     from penstock.plog._block import LocatedBlocks
     from penstock.plog._bucket_use import BucketUse
     from penstock.plog._journal import SyncTimes
+    from penstock.plog._raw import RawBlocks
     from penstock.plog._replica import PlogInfo
+    from penstock.plog._replication_use import ReplicationUse
 
 __all__ = ["PendingAppend", "Plogs", "open_plogs"]
 
@@ -45,6 +49,18 @@ class Plogs(Protocol):
     def bucket_use(self) -> BucketUse | None:
         """The requests to the bucket and what its cache has saved; None for plogs that are not in one."""
 
+    @property
+    def replication_use(self) -> ReplicationUse | None:
+        """The servers that are away and the plogs to be repaired; None for plogs that are not on plog servers."""
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether a plog may lose a replica: then an append may end with ``ReplicaLost`` or ``GroupUnavailable``.
+
+        Both leave its outcome unknown, and the plog takes no more appends. A seal then decides which of the appends
+        that were under way are kept: the first of them, without a gap, and all that were acknowledged.
+        """
+
     def check_running(self) -> None:
         """Raise the ``DiskFailed`` that stopped the store, if one did."""
 
@@ -53,6 +69,9 @@ class Plogs(Protocol):
 
     def create(self, *, size: int = ..., plog_id: PlogId | None = None) -> PlogId:
         """Create a plog that takes ``size`` bytes, under a new id if none is given."""
+
+    def create_all(self, sizes: Mapping[PlogId, int]) -> None:
+        """Create plogs, each with its size, together; if one cannot be created, some of the others may be."""
 
     def append(self, plog_id: PlogId, offset: int, *data: Buffer) -> int:
         """Append ``data``, all parts as one, at the current ``offset``; return the new offset once it is durable."""
@@ -78,6 +97,18 @@ class Plogs(Protocol):
     def locate(self, plog_id: PlogId, offset: int, size: int) -> LocatedBlocks:
         """Return the places of those appends, so that another process can read them from the file."""
 
+    def cut(self, plog_ids: Sequence[PlogId]) -> dict[PlogId, PlogInfo]:
+        """Return the state of plogs, all at one moment: nothing is in it whose cause is not; callers take turns.
+
+        Plogs that are damaged or missing are left out.
+        """
+
+    def raw(self, plog_id: PlogId, offset: int, end: int, *, limit: int) -> RawBlocks:
+        """Return complete blocks up to ``end``, or at least one if they have more than ``limit`` bytes, unchecked."""
+
+    def key(self, plog_id: PlogId) -> bytes:
+        """Return the uid and the birth of a plog, which distinguish it from a deleted one of the same id."""
+
     def seal(self, plog_id: PlogId, offset: int) -> int:
         """Seal the plog, so that it takes no more appends; return its length: ``offset``, or less if it holds less."""
 
@@ -89,6 +120,13 @@ class Plogs(Protocol):
 
     def where(self, plog_id: PlogId) -> str:
         """Return the path of the plog's file, for messages."""
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease of this owner in the oracle, whose epoch fences owners before; None if plogs have no such lease."""
+
+    def prepare_close(self) -> None:
+        """Say that the plogs will be closed soon, so that a storage that does not answer is not waited for."""
 
     def close(self) -> None:
         """Make everything durable and release the storage."""
@@ -102,16 +140,25 @@ class Plogs(Protocol):
         """Close."""
 
 
-def open_plogs(url: str) -> Plogs:
+def open_plogs(url: str, *, cpo: Cpo | None = None) -> Plogs:
     """Open the plogs at an address, created if there are none.
 
-    ``file:FOLDER``, ``s3://bucket/prefix``, ``az://container/prefix``, or ``memory:``, gone when closed.
+    ``file:FOLDER``, ``s3://bucket/prefix``, ``az://container/prefix``, ``group:HOST:PORT,HOST:PORT,HOST:PORT`` with
+    three plog servers, ``cluster:NAME`` with a cluster that is registered in ``cpo``, or ``memory:``, gone when closed.
     """
     scheme, _, path = url.partition(":")
     if url.startswith(("s3://", "az://")):
         from penstock.plog.objects import open_object_plogs  # noqa: PLC0415 - most processes never need it
 
-        return open_object_plogs(url)
+        return open_object_plogs(url, cpo=cpo)
+    if scheme in ("group", "cluster") and path:
+        from penstock.plog.replicated import open_cluster_plogs, open_group_plogs  # noqa: PLC0415 - as above
+
+        if scheme == "group":
+            return open_group_plogs(path)
+        if cpo is None:
+            raise BadArgument(f"cannot open plogs at {url!r} without the oracle in which the cluster is registered")
+        return open_cluster_plogs(path, cpo)
     if scheme == "file" and path:
         return FilePlogs(OsDisk(path))
     if url == "memory:":
@@ -119,5 +166,6 @@ def open_plogs(url: str) -> Plogs:
 
         return FilePlogs(MemoryDisk())
     raise BadArgument(
-        f"cannot open plogs at {url!r}: use file:FOLDER, s3://bucket/prefix, az://container/prefix or memory:"
+        f"cannot open plogs at {url!r}: use file:FOLDER, s3://bucket/prefix, az://container/prefix, "
+        "group:HOST:PORT,HOST:PORT,HOST:PORT, cluster:NAME or memory:"
     )

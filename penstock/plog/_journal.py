@@ -295,7 +295,7 @@ class Journal:
         """Make the older file the active one; its head is durable before any record, so its old records are void."""
         self._generation += 1
         self._active = self._generation % 2
-        write_head(self._files[self._active], JournalHead(self._generation, self._size))
+        write_head(self._files[self._active], JournalHead(self._generation, self._size, previous_end=self._synced))
         self._place = self._synced = JOURNAL_HEAD_SIZE
 
     def _checkpoint(self, dirty: dict[Subject, int]) -> None:
@@ -320,6 +320,11 @@ class Journal:
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 self.stopped = DiskFailed(path, reason=reason, stopped=True)
             return _copy(self.stopped)
+
+    @property
+    def acknowledging(self) -> threading.Lock:
+        """Held while changes are acknowledged, of any plog; so its holder sees what was acknowledged at one moment."""
+        return self._mutex
 
     def check_running(self) -> None:
         """Raise the failure that stopped the journal, if one did."""

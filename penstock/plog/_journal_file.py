@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import google_crc32c
 
 from penstock.errors import JournalCorrupt
-from penstock.plog._block import crc32c
+from penstock.plog._checksum import crc32c
 from penstock.ports import write_all
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ __all__ = [
 
 JOURNAL_NAMES: Final = ("journal-0", "journal-1")
 JOURNAL_HEAD_SIZE: Final = 512
-_HEAD: Final = struct.Struct(">8sHxxxxxxQQ")
+_HEAD: Final = struct.Struct(">8sHxxIQQ")
 _HEAD_MAGIC: Final = b"PENSJRNL"
 _FORMAT: Final = 1
 
@@ -88,19 +88,23 @@ class JournalScan:
 class JournalHead:
     """The 36 bytes at the start of a journal file, big-endian.
 
-    0   8  magic       PENSJRNL
-    8   2  format      1
-    16  8  generation  one more with every change between the two files
-    24  8  size        the length of the file
-    32  4  checksum    crc32c of bytes 0-31
+    0   8  magic         PENSJRNL
+    8   2  format        1
+    12  4  previous_end  where the records of the generation before end, in the other file; 0 if that is unknown
+    16  8  generation    one more with every change between the two files
+    24  8  size          the length of the file
+    32  4  checksum      crc32c of bytes 0-31
+
+    A generation begins when the records before it are durable: damage to the last of them is never a torn write.
     """
 
     generation: int
     size: int
+    previous_end: int = 0
 
     def pack(self) -> bytes:
         """Return the bytes on disk."""
-        body = _HEAD.pack(_HEAD_MAGIC, _FORMAT, self.generation, self.size)
+        body = _HEAD.pack(_HEAD_MAGIC, _FORMAT, self.previous_end, self.generation, self.size)
         return body + crc32c(0, body).to_bytes(4, "big")
 
     @classmethod
@@ -109,8 +113,8 @@ class JournalHead:
         body = bytes(view[: _HEAD.size])
         if crc32c(0, body).to_bytes(4, "big") != bytes(view[_HEAD.size : _HEAD.size + 4]):
             return None
-        magic, form, generation, size = _HEAD.unpack(body)
-        return cls(generation, size) if magic == _HEAD_MAGIC and form == _FORMAT else None
+        magic, form, previous_end, generation, size = _HEAD.unpack(body)
+        return cls(generation, size, previous_end) if magic == _HEAD_MAGIC and form == _FORMAT else None
 
 
 def pack_record_header(
@@ -132,15 +136,15 @@ def pack_record_header(
     return body + crc.to_bytes(4, "big")
 
 
-def scan_journal(view: memoryview, generation: int) -> JournalScan:
+def scan_journal(view: memoryview, generation: int, *, durable_end: int = 0) -> JournalScan:
     """Read records from the start up to the first that fails its check.
 
     At the end of the scan a crash may have torn the last group of records, of which none was acknowledged. If a later
-    record says that the journal was durable past this place, the journal was damaged afterwards instead.
+    record or ``durable_end`` says that the journal was durable past this place, it was damaged afterwards instead.
     """
     records = list(_records(view, generation, JOURNAL_HEAD_SIZE))
     stop = records[-1].end if records else JOURNAL_HEAD_SIZE
-    damaged = any(record.synced > stop for record in _records_after(view, generation, stop))
+    damaged = durable_end > stop or any(record.synced > stop for record in _records_after(view, generation, stop))
     return JournalScan(records, stop if damaged else None)
 
 
@@ -196,16 +200,17 @@ def create_journal(disk: Disk, *, size: int) -> None:
 def read_journal(disk: Disk) -> tuple[list[JournalRecord], JournalHead]:
     """Return the records of both generations, in order, and the head of the newer one."""
     heads = sorted(((_read_head(disk, name), name) for name in JOURNAL_NAMES), key=lambda pair: pair[0].generation)
-    records: list[JournalRecord] = []
+    newest, records = heads[-1][0], list[JournalRecord]()
     for head, name in heads:
         file = disk.open(name)
-        scan = scan_journal(file.view(0, file.size()), head.generation)
+        durable_end = 0 if head is newest else newest.previous_end
+        scan = scan_journal(file.view(0, file.size()), head.generation, durable_end=durable_end)
         file.close()
         if scan.damaged_at is not None:
             reason = "an acknowledged record fails its checksum"
             raise JournalCorrupt(disk.where(name), offset=scan.damaged_at, reason=reason)
         records += scan.records
-    return records, heads[-1][0]
+    return records, newest
 
 
 def _read_head(disk: Disk, name: str) -> JournalHead:

@@ -17,25 +17,25 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.errors import BadArgument, NoSuchPlog, StoreClosed
+from penstock.errors import BadArgument, NoSuchPlog, PlogCorrupt, PlogExists, StoreClosed
 from penstock.model import PlogId
 from penstock.plog._block import HEAD_SIZE
 from penstock.plog._folder import plog_name, refusal
-from penstock.plog._head import STATE_POSITION, Identity, names_match
+from penstock.plog._head import STATE_POSITION, Identity, is_unborn, names_match
 from penstock.plog._replay import is_certain, load_replica, remove_if_there, write_rest_again
 from penstock.ports import write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from penstock.plog._head import State
     from penstock.plog._interface import PendingAppend
     from penstock.plog._journal import Journal, Ticket
-    from penstock.plog._replica import Replica
+    from penstock.plog._replica import PlogInfo, Replica
     from penstock.ports import Bytes, Disk, File
 
 __all__ = ["BufferedBlock", "OpenPlog", "PlogTable"]
@@ -130,6 +130,33 @@ class OpenPlog:
                 if self.forgotten or (not was_open and self.is_idle):
                     self.close_file()
 
+    def create_file(self, head: bytes, *, allocated: int) -> None:
+        """Create the file with its head and its allocated size; remove it again if that fails."""
+        try:
+            file = self.file = self._create_or_find()
+        except OSError as error:
+            raise refusal(self.disk.where(self.name), error) from error
+        try:
+            if file.size():  # it was there
+                file.truncate(0)
+            self.allocated = 0
+            self.allocate(allocated)
+            write_all(file, [head], 0)
+        except OSError as error:
+            self.close_file()
+            with suppress(OSError):
+                remove_if_there(self.disk, self.name)
+            raise refusal(self.disk.where(self.name), error) from error
+
+    def _create_or_find(self) -> File:
+        try:
+            return self.disk.create(self.name)
+        except FileExistsError:
+            file = self.open_file()
+            if is_unborn(self.plog_id, file.view(0, HEAD_SIZE)):
+                return file  # its creation was never acknowledged: start again
+            raise PlogExists(self.plog_id) from None
+
     def open_file(self) -> File:
         """Return the file, opened if need be."""
         if self.file is None:
@@ -204,6 +231,48 @@ class PlogTable:
         self._latest: OpenPlog | None = None  # the one used last
         self._sweep_at = 2 * open_files_max
         self._closed = False
+        self._departed: dict[PlogId, PlogInfo] | None = None  # plogs forgotten during a cut, as they were
+
+    def cut(self, plog_ids: Sequence[PlogId]) -> dict[PlogId, PlogInfo]:
+        """Return the length of each plog, all at one moment; the caller makes one cut at a time.
+
+        Plogs are read before that moment; those that are damaged or missing are left out. One that is forgotten
+        meanwhile is remembered, one that is used is in the table.
+        """
+        departed: dict[PlogId, PlogInfo] = {}
+        infos: dict[PlogId, PlogInfo] = {}
+        self._departed = departed
+        try:
+            for plog_id in plog_ids:
+                with suppress(NoSuchPlog, PlogCorrupt), self.loaded(plog_id) as (_, replica):
+                    infos[plog_id] = replica.info()
+            with self._journal.acknowledging:
+                for plog_id in plog_ids:
+                    plog = self._plogs.get(plog_id)
+                    replica_now = None if plog is None else plog.replica
+                    if replica_now is not None:
+                        infos[plog_id] = replica_now.info()
+                    elif plog_id in departed:
+                        infos[plog_id] = departed[plog_id]
+            return infos
+        finally:
+            self._departed = None
+
+    def key(self, plog_id: PlogId) -> bytes:
+        """Return the uid and the birth of a plog, by its head alone if it is not in use."""
+        with self.entered(plog_id) as plog:
+            if plog.replica is not None:
+                return plog.replica.key
+            path = self._disk.where(plog.name)
+            try:
+                identity = Identity.unpack(plog.open_file().view(0, HEAD_SIZE))
+            except FileNotFoundError:
+                raise NoSuchPlog(plog_id) from None
+            except OSError as error:
+                raise refusal(path, error) from error
+        if identity is None or identity.uid != plog_id.uid_bytes:
+            raise PlogCorrupt(path, offset=0, reason="its head fails its checksum, or belongs to another plog")
+        return identity.uid + identity.birth
 
     def close(self) -> list[OpenPlog] | None:
         """Let no call enter any more; return the plogs in the table, None if it was closed before."""
@@ -337,6 +406,8 @@ class PlogTable:
     def forget(self, plog: OpenPlog) -> None:
         """Remove a plog from the table; the caller holds its lock. A new one may have taken its place there."""
         plog.close_file()
+        if self._departed is not None and plog.replica is not None:
+            self._departed[plog.plog_id] = plog.replica.info()  # before it leaves the table
         plog.forgotten = True
         with self._lock:
             self._latest = None

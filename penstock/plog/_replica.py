@@ -151,6 +151,22 @@ class Replica:
         start = self.starts[bisect_right(self.starts, offset) - 1]
         return start, end - start
 
+    def raw_span(self, offset: int, end: int, *, limit: int) -> tuple[int, int, int]:
+        """Return the positions in the file of complete blocks from ``offset`` on, and the offset behind the last.
+
+        They are all blocks up to ``end``, or as many as have ``limit`` bytes, and at least one.
+        """
+        if not 0 <= offset <= end <= self.acked:
+            raise ReadOutOfRange(self.plog_id, offset=offset, size=end - offset, length=self.acked)
+        first, last = bisect_left(self.starts, offset), bisect_left(self.starts, end)
+        if end - offset > limit:
+            last = max(first + 1, bisect_right(self.starts, offset + limit) - 1)
+        stop = self.starts[last] if last < len(self.starts) else self.acked
+        if first < len(self.starts) and (self.starts[first] != offset or stop > end):
+            raise BadArgument(f"no block begins at {offset} of plog {self.plog_id}, or none ends at {end}")
+        base = HEAD_SIZE + offset
+        return base + first * PLOG_BLOCK_HEADER_SIZE, HEAD_SIZE + stop + last * PLOG_BLOCK_HEADER_SIZE, stop
+
     def _slices(self, offset: int, end: int) -> Iterator[BlockSlice]:
         index = bisect_right(self.starts, offset) - 1
         while offset < end:

@@ -2,7 +2,7 @@
 
 A put is one request and is never repeated here: a caller that does not know whether it was carried out looks at the
 object. Reads, listings and deletions are repeated a few times, since doing them twice does no harm. Every request ends
-after ``timeout_s``.
+after ``timeout_s``. A bucket that is not patient repeats nothing.
 
 Credentials come from the environment (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_KEY``, ...), from the machine, or
 from ``options``, which have obstore's names; no message or ``repr`` has them.
@@ -10,10 +10,14 @@ from ``options``, which have obstore's names; no message or ``repr`` has them.
 
 from __future__ import annotations
 
+import os
+import threading
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
+from penstock import forks
 from penstock.errors import BadArgument, NoSuchObject, ObjectChanged, ObjectExists, StorageUnusable
 from penstock.ports._bucket_address import BucketAddress
 from penstock.ports._bucket_errors import failure, is_past_the_end
@@ -39,25 +43,39 @@ _RETRY: Final[RetryConfig] = {
 }
 _DELETES_MAX: Final = {"s3": 1000, "az": 256}  # in one request
 _EMPTY: Final = memoryview(b"")
+_VARIABLES: Final = ("AWS_", "AZURE_")  # of the environment, which obstore reads
+_ENDPOINTS: Final = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url")
+_environment_lock: Final = threading.Lock()
 
 
 class Bucket:
     """The objects below a prefix of a bucket, by the protocol :class:`penstock.ports.Objects`."""
 
     def __init__(
-        self, address: BucketAddress | str, *, options: Mapping[str, str] | None = None, timeout_s: float = 30.0
+        self,
+        address: BucketAddress | str,
+        *,
+        options: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+        is_patient: bool = True,
     ) -> None:
         try:
             import obstore  # noqa: PLC0415 - installed with penstock-stream[objects], and needed for buckets only
         except ModuleNotFoundError:
-            raise BadArgument("a bucket needs the package obstore: pip install 'penstock-stream[objects]'") from None
+            raise BadArgument(
+                "a bucket needs the package obstore: in a clone of Penstock, run pip install '.[objects]'"
+            ) from None
+        forks.check_buckets()
         self._address = BucketAddress.parse(address) if isinstance(address, str) else address
         self._obstore, self._errors = obstore, (obstore.exceptions.BaseError, OSError)
         settings = {"timeout": f"{round(timeout_s * 1000)}ms", "connect_timeout": _CONNECT_TIMEOUT} | dict(
             options or {}
         )
-        self._puts = self._open(settings, _NO_RETRY)
-        self._reads = self._open(settings, _RETRY)
+        with _without_empty_variables():
+            if self._address.scheme == "s3":
+                self._check_endpoint(settings)
+            self._puts = self._open(settings, _NO_RETRY)
+            self._reads = self._open(settings, _RETRY if is_patient else _NO_RETRY)
         self.counts = RequestCounts()
 
     def _open(self, settings: dict[str, str], retry: RetryConfig) -> S3Store | AzureStore:
@@ -74,6 +92,14 @@ class Bucket:
         except (*self._errors, ValueError):
             reason = "its options, or those in the environment (AWS_..., AZURE_...), are incomplete or invalid"
             raise StorageUnusable(self.where(), reason=reason) from None
+
+    def _check_endpoint(self, settings: dict[str, str]) -> None:
+        """Refuse an endpoint for S3 that is not an address: obstore would panic at the first request."""
+        variables = {name.lower(): value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
+        given = variables | {name.lower(): value for name, value in settings.items()}
+        if not all(_is_url(given[name]) for name in _ENDPOINTS if name in given):
+            reason = "its endpoint (AWS_ENDPOINT_URL) is not an address: use https://host or https://host:port"
+            raise StorageUnusable(self.where(), reason=reason)
 
     def __repr__(self) -> str:
         return f"Bucket({self.where()!r})"
@@ -153,13 +179,22 @@ class Bucket:
                 for name in names:
                     self._delete((name,))
 
-    def names(self, prefix: str) -> Iterator[str]:
-        """Return the names that begin with ``prefix``, sorted."""
+    def names(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        """Return the names that begin with ``prefix`` and come after another name, sorted."""
         folder = prefix.rpartition("/")[0]  # obstore lists folders only
+        offset = after if self._address.scheme == "s3" else ""  # not every server of Azure's kind heeds it
+        sizes = self._listed(prefix, folder, offset)
+        return iter(sorted(name for name in sizes if name > after))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the bytes of all objects whose names begin with ``prefix``, by name."""
+        return self._listed(prefix, prefix.rpartition("/")[0], "")
+
+    def _listed(self, prefix: str, folder: str, offset: str) -> dict[str, int]:
         with self._translated(prefix):
-            pages = list(self._obstore.list(self._reads, folder or None, chunk_size=1000))
+            pages = list(self._obstore.list(self._reads, folder or None, offset=offset or None, chunk_size=1000))
         self.counts.add("list", requests=max(1, len(pages)))
-        return iter(sorted(name for page in pages for meta in page if (name := meta["path"]).startswith(prefix)))
+        return {meta["path"]: meta["size"] for page in pages for meta in page if meta["path"].startswith(prefix)}
 
     def close(self) -> None:
         """Let go of the connections, which close when they have been idle."""
@@ -176,3 +211,23 @@ class Bucket:
         if tag is None:
             raise StorageUnusable(self.where(name), reason="it gives objects no tags, so conditional puts cannot work")
         return tag
+
+
+def _is_url(text: str) -> bool:
+    try:
+        return bool(urlsplit(text).hostname)
+    except ValueError:
+        return False
+
+
+@contextmanager
+def _without_empty_variables() -> Iterator[None]:
+    """Hide variables that are set to nothing for the block: obstore would take them for addresses, and panic."""
+    with _environment_lock:
+        empty = [name for name, value in os.environ.items() if not value and name.startswith(_VARIABLES)]
+        for name in empty:
+            del os.environ[name]
+        try:
+            yield
+        finally:
+            os.environ.update(dict.fromkeys(empty, ""))

@@ -50,8 +50,14 @@ class Objects(Protocol):
     def delete(self, *names: str) -> None:
         """Delete objects; those that are not there are no error."""
 
-    def names(self, prefix: str) -> Iterator[str]:
-        """Return the names that begin with ``prefix``, sorted; a bucket may list a new object late."""
+    def names(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        """Return the names that begin with ``prefix`` and come after another name, sorted.
+
+        A bucket may list a new object late.
+        """
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the bytes of all objects whose names begin with ``prefix``, by name, from one listing."""
 
     def close(self) -> None:
         """Release the connections."""

@@ -20,7 +20,8 @@ from penstock.repo._records import (
     RecordStream,
 )
 from penstock.repo._refs import REFS, TAGS, Ref
-from penstock.repo._repository import REPOSITORY_TAG, InsertResult, Repository, RepositoryPart
+from penstock.repo._repository import REPOSITORY_TAG, Repository
+from penstock.repo._results import InsertResult, RepositoryPart
 from penstock.repo._revision import Person, RevisionText
 from penstock.repo._search import AncestryOf, Between, Everything, Revisions, Search, requested_search
 from penstock.repo._serialised import blocks_of

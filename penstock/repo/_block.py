@@ -10,6 +10,7 @@ by revision stays small, too. ``depth`` says how many blocks have to be read one
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,9 @@ import google_crc32c
 import msgspec
 import zstandard
 
-from penstock.repo._keys import TEXT_SIZE_MAX, Key
+from penstock.model import UNDECODABLE
+from penstock.repo._keys import TEXT_SIZE_MAX, Key, key_name
+from penstock.repo._records import FULLTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +35,7 @@ __all__ = [
     "Item",
     "ItemBlock",
     "block_size",
+    "checked_block",
     "encode_block",
     "size_in_block",
     "table_size",
@@ -45,9 +49,11 @@ assert BLOCK_HEAD_SIZE == 36, "stored since format 1: a new size needs a new mag
 DEPTH_MAX: Final = 16  # of blocks that build on each other
 TABLE_SIZE_MAX: Final = 16 << 20  # in memory it takes some twenty times as much
 _ITEM_SIZE, _ELEMENT_SIZE = 40, 6  # what an item, and an element of a key, take in a table beside their bytes, at most
+ITEMS_MAX: Final = 10_000  # repositories store up to 2,000 in a block
 ALONE_SIZE: Final = 1 << 20  # a larger item gets a block of its own
 _AT_ONCE: Final = 64 << 20  # a larger body is decompressed bit by bit, so that a lie about its size allocates nothing
 _LEVEL: Final = 9
+_CHECKED_SIZE_MAX: Final = 8 << 20
 
 
 class BlockDamaged(Exception):
@@ -101,7 +107,7 @@ class ItemBlock:
     The table follows at byte 36, and the body behind it.
     """
 
-    __slots__ = ("_body", "_compressed", "_crc", "_raw_size", "_starts", "_table", "size")
+    __slots__ = ("_body", "_compressed", "_crc", "_raw_size", "_starts", "_table", "_table_memory", "size")
 
     def __init__(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
@@ -120,6 +126,8 @@ class ItemBlock:
         self._starts = [0, *accumulate(self._table.sizes)]
         if self._starts[-1] != self._raw_size:
             raise BlockDamaged("its table is of another size than its body")
+        parents = sum(map(len, self._table.parents)) + len(self._table.basis)
+        self._table_memory: int = 400 * len(self.keys) + 200 * parents + table_raw
         self.size = end + body_size
         self._compressed = bytes(view[end : self.size]) if len(view) >= self.size else None
         self._body: memoryview | None = None
@@ -140,6 +148,11 @@ class ItemBlock:
         return self._table.depth
 
     @property
+    def raw_size(self) -> int:
+        """How many bytes all its items have, as they are stored."""
+        return self._starts[-1]
+
+    @property
     def is_alone(self) -> bool:
         """Whether it has one item only, a large one, and needs no other block."""
         return len(self.keys) == 1 and not self.basis and self._raw_size > ALONE_SIZE
@@ -157,7 +170,7 @@ class ItemBlock:
     @property
     def memory_size(self) -> int:
         """About how many bytes it takes while it is in memory."""
-        return 400 * len(self.keys) + (len(self._body) if self._body is not None else len(self._compressed or b""))
+        return self._table_memory + (len(self._body) if self._body is not None else len(self._compressed or b""))
 
     def parents(self, number: int) -> tuple[Key, ...]:
         """Return the parents of an item."""
@@ -186,12 +199,37 @@ class ItemBlock:
             self._compressed = None
         return self._body[self._starts[number] : self._starts[number + 1]]
 
+    def forget_body(self) -> None:
+        """Drop the items: what is left is the table."""
+        self._compressed = self._body = None
+
     def _decompress(self, get_text: Callable[[Key], bytes]) -> bytes:
         assert self._compressed is not None, "only the table was read"
         if google_crc32c.value(self._compressed) != self._crc:
             raise BlockDamaged("its body does not match its checksum")
         dictionary = _dictionary([get_text(key) for key in self.basis])
         return _decompressed(self._compressed, self._raw_size, zstandard.ZstdDecompressor(dict_data=dictionary))
+
+
+def checked_block(data: bytes) -> ItemBlock:
+    """Return a block without its body; ``BlockDamaged`` if a text that is at hand is not what its sha1 says.
+
+    At hand are the full texts of a block that is there as a whole, builds on no other, and is not larger than a packer
+    makes one: nothing more is read for them, and a few bytes that stand for a gigabyte are not unpacked.
+    """
+    block = ItemBlock(data)
+    if block.is_whole and not block.basis and block.raw_size <= _CHECKED_SIZE_MAX:
+        for number, key in enumerate(block.keys):
+            if block.kind(number) == FULLTEXT:
+                digest = hashlib.sha1(block.data(number, _no_text), usedforsecurity=False).digest()
+                if digest != block.sha1(number):
+                    raise BlockDamaged(f"the text of {key_name(key)} is not what its sha1 says")
+    block.forget_body()
+    return block
+
+
+def _no_text(key: Key) -> bytes:
+    raise BlockDamaged(f"it builds on {key_name(key)}, and does not say so")
 
 
 def encode_block(
@@ -257,9 +295,11 @@ def _table(data: bytes, raw_size: int) -> _ItemTable:
     raw = _decompressed(data, raw_size, zstandard.ZstdDecompressor())
     try:
         table = _TABLES.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise BlockDamaged(f"its table cannot be decoded: {error}") from None
     count = len(table.keys)
+    if count > ITEMS_MAX:
+        raise BlockDamaged(f"it has {count:,} items, more than {ITEMS_MAX:,}")
     keys = (key and all(key) for key in chain(table.keys, chain.from_iterable(table.parents), table.basis))
     columns = (len(table.parents), len(table.kinds), len(table.sizes), len(table.sha1s) / 20)
     if any(length != count for length in columns) or min(table.sizes, default=0) < 0 or not all(keys):

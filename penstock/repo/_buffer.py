@@ -5,7 +5,8 @@ So a gigabyte can be sorted at a time, and versions of a file that came long aft
 
 from __future__ import annotations
 
-from tempfile import SpooledTemporaryFile
+from contextlib import contextmanager
+from tempfile import SpooledTemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.repo._block import Item
     from penstock.repo._keys import Key
 
-__all__ = ["ItemBuffer", "Waiting"]
+__all__ = ["ItemBuffer", "Waiting", "naming"]
 
 _MEMORY_MAX: Final = 16 << 20
 _LEVEL: Final = 1  # it is read once, soon
@@ -30,6 +31,17 @@ class Waiting(NamedTuple):
     size: int
     start: int
     end: int
+
+
+@contextmanager
+def naming(file: object) -> Iterator[None]:
+    """Let the error of a full disk name the file, or the folder of a temporary file, which has no name."""
+    try:
+        yield
+    except OSError as error:
+        name = getattr(file, "name", None)
+        error.filename = name if isinstance(name, str) else gettempdir()
+        raise
 
 
 class ItemBuffer:
@@ -61,7 +73,8 @@ class ItemBuffer:
         """Add an item."""
         data = self._compressor.compress(item.data)
         self._file.seek(self._end)
-        self._file.write(data)
+        with naming(self._file):
+            self._file.write(data)
         start, self._end = self._end, self._end + len(data)
         self._waiting[item.key] = Waiting(msgspec.structs.replace(item, data=b""), item.size, start, self._end)
         self.size += item.size

@@ -23,21 +23,23 @@ import secrets
 import struct
 import tempfile
 from bisect import bisect_right
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
 import google_crc32c
 import msgspec
 
-from penstock.errors import BadArgument, BundleCorrupt
-from penstock.model import check_kind, check_method, shown
+from penstock.errors import BadArgument, BundleCorrupt, NotABundle
+from penstock.model import UNDECODABLE, check_kind, check_method, shown
+from penstock.repo._buffer import naming
 from penstock.repo._contents import RepositoryContents
 from penstock.repo._index import decode_rows, encode_rows
 from penstock.repo._keys import REVISIONS
 from penstock.repo._packer import Packer
 from penstock.repo._ranges import open_ranges
 from penstock.repo._records import ContentFactory
-from penstock.repo._refs import encode_refs, next_refs_key
+from penstock.repo._refs import REFS, encode_refs, next_refs_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from penstock.repo._ranges import RangeFile
     from penstock.repo._records import RecordStream
     from penstock.repo._refs import Ref
+    from penstock.repo._stream import StreamCheck
 
 __all__ = ["Bundle", "BundleResult"]
 
@@ -71,7 +74,7 @@ _FOOTERS: Final = msgspec.msgpack.Decoder(_Footer)
 
 
 class BundleResult(msgspec.Struct, frozen=True):
-    """What was written: how many items, and on which items that are not among them their deltas build."""
+    """What was written: how many items of revisions, and on which items that are not there their deltas build."""
 
     items: int
     missing: tuple[Key, ...]
@@ -154,6 +157,16 @@ class Bundle(RepositoryContents):
         check_kind("below", below, RepositoryContents)
         return Bundle(self._file, stacked_on=below)
 
+    def check(self) -> StreamCheck:
+        """Reconstruct every item, and compare it with its sha1.
+
+        What a bundle of changes builds on is not missing: the result names it as ``elsewhere``.
+        """
+        found = super().check()
+        elsewhere = frozenset(self.missing).intersection(found.missing)
+        missing = tuple(key for key in found.missing if key not in elsewhere)
+        return replace(found, missing=missing, elsewhere=tuple(sorted(elsewhere)))
+
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
@@ -174,13 +187,14 @@ def _write(file: BinaryIO, stream: RecordStream, refs: Mapping[bytes, Ref]) -> B
         revisions = {key[-1] for key in packer.added if key[0] == REVISIONS}
         if named := {name: ref for name, ref in refs.items() if ref.revision in revisions}:
             packer.add((), ContentFactory(next_refs_key(None), (), encode_refs(named)))
-        missing = packer.missing
+        missing, lists = packer.missing, packer.count_of(REFS)
         packer.finish(keep_held=True)
     index_start = file.seek(0, os.SEEK_END)
     index = encode_rows(packer.index.sorted())
-    footer = msgspec.msgpack.encode(_Footer(index_start, len(index), len(packer.added), missing))
-    file.write(index + footer + _TAIL.pack(len(footer), google_crc32c.value(footer), _MAGIC))
-    return BundleResult(len(packer.added), tuple(missing))
+    footer = msgspec.msgpack.encode(_Footer(index_start, len(index), packer.added_count, missing))
+    with naming(file):
+        file.write(index + footer + _TAIL.pack(len(footer), google_crc32c.value(footer), _MAGIC))
+    return BundleResult(packer.added_count - lists, tuple(missing))
 
 
 def _read_end(file: RangeFile) -> tuple[_Footer, Index]:
@@ -190,9 +204,11 @@ def _read_end(file: RangeFile) -> tuple[_Footer, Index]:
         return BundleCorrupt(f"bundle {file.name}", offset=None, reason=reason)
 
     size = file.size
-    if size < len(_MAGIC) + _TAIL.size or file.read(0, len(_MAGIC)) != _MAGIC:
-        raise damaged("it does not begin like a bundle")
-    end = file.read(max(0, size - _END_SIZE), size)
+    begin, end = file.read(0, len(_MAGIC)), file.read(max(0, size - _END_SIZE), size)
+    if begin != _MAGIC and not end.endswith(_MAGIC):
+        raise NotABundle(file.name)
+    if begin != _MAGIC or size < len(_MAGIC) + _TAIL.size:
+        raise damaged("it does not begin like a bundle, or is cut off")
     footer_size, check, magic = _TAIL.unpack(end[-_TAIL.size :])
     if magic != _MAGIC or footer_size > min(size, _FOOTER_SIZE_MAX):
         raise damaged("its end is missing")
@@ -205,7 +221,7 @@ def _read_end(file: RangeFile) -> tuple[_Footer, Index]:
         if footer.index_start < len(_MAGIC) or footer.index_start + footer.index_size != start:
             raise damaged("its index is not where its footer says")
         return footer, decode_rows(_part(file, end, footer.index_start, start))
-    except (ValueError, msgspec.DecodeError) as error:
+    except UNDECODABLE as error:
         raise damaged(str(error)) from None
 
 
@@ -222,11 +238,14 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         with _opened(temporary, "x+b", name=path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            with naming(file):
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(temporary):
+            error.filename = str(path)
         raise
 
 

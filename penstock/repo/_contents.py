@@ -6,12 +6,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadRecord
-from penstock.repo._graph import topological
+from penstock.model import check_kind
+from penstock.repo._graph import ancestry, topological
 from penstock.repo._inventory import Inventory, changed_paths
 from penstock.repo._items import Items
 from penstock.repo._keys import INVENTORIES, REVISIONS, Key
 from penstock.repo._records import UNORDERED
-from penstock.repo._refs import decode_refs, refs_keys
+from penstock.repo._refs import decode_refs, refs_keys, tag_chain
 from penstock.repo._revision import RevisionText
 from penstock.repo._search import Everything
 from penstock.repo._stream import stream_of
@@ -55,6 +56,14 @@ class RepositoryContents(Items):
             if record.key_prefix == (REVISIONS,):
                 yield from (factory.key[-1] for factory in record.entries)
 
+    def revisions_beginning(self, beginning: bytes) -> list[bytes]:
+        """Return the ids that begin with some bytes, sorted, of the revisions that branches and tags lead to.
+
+        This walks over all of them: the index has hashes, which tell nothing about the beginning of an id.
+        """
+        check_kind("beginning", beginning, bytes)
+        return sorted(name for name in ancestry(self.heads(), self.revision_parents) if name.startswith(beginning))
+
     def revision(self, revision: bytes) -> RevisionText:
         """Return what the text of a revision says: author, committer, message; see ``_revision``."""
         return RevisionText.parse(revision, self.text((REVISIONS, revision)))
@@ -83,6 +92,10 @@ class RepositoryContents(Items):
             with suppress(BadRecord):  # a hostile writer can store one that is none; a check names it
                 return refs | decode_refs(key, self.text(key))
         return refs
+
+    def tags_of(self, ref: Ref) -> dict[Key, bytes]:
+        """Return the text of the annotated tag that a name stands for, and those of the tags that it tags in turn."""
+        return dict(tag_chain(ref, lambda key: self.text(key) if key in self else None))
 
     def heads(self) -> list[bytes]:
         """Return the revisions that branches and tags name; where nothing is named, those without children."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import RefsDiverged, RepositoryError
+from penstock.errors import MissingRevision, RefsDiverged
 from penstock.model import check_kind
 from penstock.repo._contents import RepositoryContents
 from penstock.repo._graph import ancestry, topological
-from penstock.repo._keys import REVISIONS, key_name
+from penstock.repo._keys import REVISIONS
 from penstock.repo._records import ABSENT, Record
 from penstock.repo._repository import Repository
 from penstock.repo._search import Revisions
@@ -80,12 +80,12 @@ def copy_revisions(
         batch = _CopyBatch(source, missing, done, on_progress)
         result = target.insert_stream(batch)
         if result.missing:
-            raise RepositoryError(f"the source lacks {key_name(result.missing[0])}: stack it on what has that")
+            raise MissingRevision(target.stream, result.missing[0][-1])
         items, done = items + result.added, batch.end
         on_progress(done, len(missing))
     if changed:
-        keys = [theirs[name].tag_key for name in changed]
-        target.change_refs(moved, tags={key: source.text(key) for key in keys if key is not None and key in source})
+        tags = {key: text for name in changed for key, text in source.tags_of(theirs[name]).items()}
+        target.change_refs(moved, tags=tags)
     return CopyResult(len(missing), items, tuple(sorted(changed)))
 
 

@@ -13,18 +13,19 @@ An index event lists the items from ``start`` to ``end``, and names the events t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import msgspec
 
 from penstock.errors import BadArgument, BadRecord
-from penstock.repo._graph import check_acyclic
-from penstock.repo._index import Index, decode_rows, encode_rows
+from penstock.repo._graph import ParentRows
+from penstock.repo._index import ROWS_MAX, Index, decode_rows, encode_rows
 from penstock.repo._keys import check_key, check_parents
 from penstock.repo.kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator
 
     from penstock.repo._block import ItemBlock
     from penstock.repo._keys import Key
@@ -33,6 +34,7 @@ __all__ = [
     "INDEX_MAGIC",
     "INSERT_MAGIC",
     "INSERT_SIZE_MAX",
+    "IndexHead",
     "IndexPart",
     "InsertRecord",
     "decode_index_event",
@@ -45,6 +47,7 @@ __all__ = [
 INSERT_MAGIC: Final = b"PRI\x01"
 INDEX_MAGIC: Final = b"PRX\x01"
 INSERT_SIZE_MAX: Final = 64 << 20
+_CIRCULAR: Final = "it is its own ancestor"
 
 
 class InsertRecord(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -68,16 +71,26 @@ class IndexPart(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
     rows: int
 
 
-class _IndexHead(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class IndexHead(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The head of an index event: which offsets it lists, and what is not among its rows."""
+
     start: int
     end: int
     last_insert: int
     ghosts: list[tuple[bytes, ...]]
-    earlier: list[IndexPart]
+    earlier: Annotated[list[IndexPart], msgspec.Meta(max_length=64)]  # each at least twice as long as those behind it
 
 
 _INSERTS: Final = msgspec.msgpack.Decoder(InsertRecord)
-_HEADS: Final = msgspec.msgpack.Decoder(_IndexHead)
+_HEADS: Final = msgspec.msgpack.Decoder(IndexHead)
+
+
+class ItemBlocks(Protocol):
+    """Some blocks, which can be read again and again."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[ItemBlock]: ...
 
 
 def encode_insert_record(record: InsertRecord) -> bytes:
@@ -93,41 +106,46 @@ def decode_insert_record(event: bytes) -> InsertRecord:
     return record
 
 
-def invalidity(record: InsertRecord, blocks: Sequence[ItemBlock | None], offset: int) -> str | None:
+def invalidity(record: InsertRecord, blocks: ItemBlocks, offset: int) -> str | None:
     """Return why no repository has written an insert whose record is at an offset; None if one may have."""
-    if None in blocks or len(blocks) != record.blocks or record.base > offset:
+    if len(blocks) != record.blocks or record.base > offset:
         return "its blocks are not there"
-    parents: dict[Key, tuple[Key, ...]] = {}
     try:
-        items = 0
-        for block in filter(None, blocks):
-            items += len(block.keys)
-            for number, key in enumerate(block.keys):
-                check_key(key)
-                check_parents(key, block.parents(number))
-                parents[key] = block.parents(number)
-                if block.kind(number) not in KINDS:
-                    return f"it has an item of the unknown kind {block.kind(number)!r}"
-        check_acyclic(parents)
+        items = ParentRows(_checked_items(blocks))
     except (BadArgument, BadRecord) as error:
         return str(error)
-    return None if items == record.items else f"it has {items:,} items instead of {record.items:,}"
+    if len(items) != record.items:
+        return f"it has {len(items):,} items instead of {record.items:,}"
+    row = items.circle()
+    if row is None:
+        return None
+    return str(BadRecord(next(islice((key for block in blocks for key in block.keys), row, None)), _CIRCULAR))
+
+
+def _checked_items(blocks: Iterable[ItemBlock]) -> Iterator[tuple[Key, tuple[Key, ...]]]:
+    for block in blocks:
+        for number, key in enumerate(block.keys):
+            check_key(key)
+            check_parents(key, block.parents(number))
+            if block.kind(number) not in KINDS:
+                raise BadRecord(key, f"it is of the unknown kind {block.kind(number)!r}")
+            yield key, block.parents(number)
 
 
 def encode_index_event(
     index: Index, *, start: int, end: int, last_insert: int, ghosts: list[Key], earlier: list[IndexPart]
 ) -> bytes:
     """Return an index event: the magic, the size of its head in 4 bytes, the head as a msgpack array, the rows."""
-    head = msgspec.msgpack.encode(_IndexHead(start, end, last_insert, ghosts, earlier))
+    head = msgspec.msgpack.encode(IndexHead(start, end, last_insert, ghosts, earlier))
     return b"".join([INDEX_MAGIC, len(head).to_bytes(4, "big"), head, encode_rows(index)])
 
 
-def decode_index_event(event: bytes) -> tuple[_IndexHead, Index]:
-    """Return the head and the rows of an index event; ``ValueError`` if it is damaged or another event."""
+def decode_index_event(event: bytes, *, rows_max: int = ROWS_MAX) -> tuple[IndexHead, Index]:
+    """Return the head and the rows of an index event; ``ValueError`` if it is damaged, too large or another event."""
     if event[:4] != INDEX_MAGIC:
         raise ValueError("it is not an index event")
     end = 8 + int.from_bytes(event[4:8], "big")
     head = _HEADS.decode(event[8:end])
     if not all(ghost and all(ghost) for ghost in head.ghosts):
         raise ValueError("it names a parent by an empty key")
-    return head, decode_rows(memoryview(event)[end:])
+    return head, decode_rows(memoryview(event)[end:], rows_max=min(rows_max, max(0, head.end - head.start)))

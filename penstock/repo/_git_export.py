@@ -4,7 +4,8 @@ Each revision comes behind its parents, with the paths that differ from the firs
 find is named by its id: the target has it, since an earlier export has made it there. So is one that is not in the
 repository at all, as of a shallow clone; git refuses the stream where it does not have that commit. Where git's stream
 can express all of a commit, it gets the id that it had; it cannot express signatures and unknown headers, so those are
-left out.
+left out. A tag on an annotated tag stays one: the inner tag is made under the name that it says, which is then removed,
+unless it is among the names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.model import check_kind, check_method
 from penstock.repo._contents import RepositoryContents
 from penstock.repo._graph import topological
 from penstock.repo._inventory import Inventory
-from penstock.repo._keys import REVISIONS
+from penstock.repo._keys import REVISIONS, TEXTS
 from penstock.repo._refs import REFS
 from penstock.repo._search import AncestryOf, found_revisions
 
@@ -85,7 +86,7 @@ class _Export:
     @property
     def texts(self) -> int:
         """How many texts were written."""
-        return sum(len(key) > 2 for key in self._numbers)
+        return sum(key[0] == TEXTS for key in self._numbers)
 
     def revision(self, revision: bytes) -> None:
         """Write a revision, and before it the texts that are needed for the first time."""
@@ -120,18 +121,32 @@ class _Export:
 
     def names(self, refs: Iterable[tuple[bytes, Ref]]) -> None:
         """Write branches and tags, as far as they lead to revisions that were written."""
+        named = []
         for name, ref in refs:
             number = self._numbers.get((REVISIONS, ref.revision))
             if number is None or not name.startswith(b"refs/"):
                 continue
             if _NOT_IN_NAMES.search(name):
                 raise BadRecord((REFS, name), "git has no such names")
-            if (key := ref.tag_key) is not None and key in self._contents:
-                self._write(_tag(name, number, self._contents.text(key)))
-            else:
-                self._write(b"reset %b\nfrom %b\n\n" % (name, number))
+            tags = list(self._contents.tags_of(ref).items())
+            for key, text in tags[:0:-1]:
+                number = self._inner_tag(key, text, number)
+            named.append(_tag(name, number, tags[0][1]) if tags else b"reset %b\nfrom %b\n\n" % (name, number))
+        self._write(b"".join(named))  # behind the inner tags, whose names are removed
         if self._numbers:
             self._write(b"reset %b\nfrom %b\n\n" % (_REF, _NO_COMMIT))
+
+    def _inner_tag(self, key: Key, text: bytes, target: bytes) -> bytes:
+        """Write a tag that another one tags, and return its number."""
+        if (known := self._numbers.get(key)) is not None:
+            return known
+        name = b"refs/tags/" + next((line[4:] for line in text.split(b"\n") if line.startswith(b"tag ")), b"")
+        if _NOT_IN_NAMES.search(name):
+            raise BadRecord(key, "git has no such names")
+        number = self._new_number(key)
+        self._write(_tag(name, target, text, number_line=b"mark %b\n" % number))
+        self._write(b"reset %b\nfrom %b\n\n" % (name, _NO_COMMIT))
+        return number
 
     def _inventory(self, revision: bytes) -> Inventory:
         if self._last is None or self._last.revision != revision:
@@ -156,12 +171,14 @@ class _Export:
         return self._numbers.get(key) or _commit_id(key, revision)
 
 
-def _tag(name: bytes, number: bytes, text: bytes) -> bytes:
-    """Return an annotated tag, of git's own text of it."""
+def _tag(name: bytes, target: bytes, text: bytes, *, number_line: bytes = b"") -> bytes:
+    """Return an annotated tag, of git's own text of it, with the line that gives it a number."""
     head, _, message = text.partition(b"\n\n")
     tagger = [line + b"\n" for line in head.split(b"\n") if line.startswith(b"tagger ")]
     short = name.removeprefix(b"refs/tags/")
-    return b"".join([b"tag %b\nfrom %b\n" % (short, number), *tagger, b"data %d\n%b\n" % (len(message), message)])
+    return b"".join(
+        [b"tag %b\n%bfrom %b\n" % (short, number_line, target), *tagger, b"data %d\n%b\n" % (len(message), message)]
+    )
 
 
 def _commit_id(key: Key, value: bytes) -> bytes:

@@ -12,31 +12,33 @@ commits make the same items.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import stat
 from collections import OrderedDict
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import cache, partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from dulwich.diff_tree import CHANGE_RENAME, RenameDetector
-from dulwich.errors import NotGitRepository
 from dulwich.objects import ObjectID
-from dulwich.repo import Repo
 
-from penstock.errors import BadArgument, RepositoryError
-from penstock.model import check_kind, shown
+from penstock.errors import ForeignNames
+from penstock.model import check_kind
+from penstock.repo._git_names import NameChanges, followed_names, name_changes
+from penstock.repo._git_objects import BLOB, COMMIT, TAG, GitObjects, TreeEntry, asked, open_git
 from penstock.repo._graph import topological
 from penstock.repo._inventory import Inventory, InventoryEntry
 from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES, TEXTS
 from penstock.repo._records import ContentFactory, Record
-from penstock.repo._refs import Ref
+from penstock.repo._refs import Ref, tag_chain
 from penstock.repo._repository import Repository
 from penstock.repo._revision import RevisionText, split_signature
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from dulwich.repo import Repo
 
     from penstock.repo._keys import Key
 
@@ -44,30 +46,30 @@ __all__ = ["GitImportResult", "check_git", "import_git"]
 
 _BATCH_SIZE: Final = 960 << 20  # of texts: a little less than what a packer sorts at a time
 _BATCH_REVISIONS: Final = 20_000  # whose changes are in memory
-_TREES_MAX: Final = 4_096
 _INVENTORY_LINES_MAX: Final = 500_000  # of all inventories in memory
 _IMPORTED: Final = (b"refs/heads/", b"refs/tags/")
-_COMMIT, _TREE, _BLOB, _TAG = 1, 2, 3, 4
-_KINDS: Final = {_COMMIT: b"commit", _TREE: b"tree", _BLOB: b"blob", _TAG: b"tag"}
 
-_T = TypeVar("_T")
-
-_TreeEntry = tuple[int, bytes]
-_Change = tuple[_TreeEntry | None, _TreeEntry | None]  # before, after
+_Change = tuple[TreeEntry | None, TreeEntry | None]  # before, after
 
 
 @dataclass(frozen=True, slots=True)
 class GitImportResult:
-    """What was imported: how many revisions were new, all branches and tags, and the names that lead to no commit."""
+    """What was imported: how many revisions were new, all branches and tags, and the names that lead to no commit.
+
+    ``moved`` are names whose commits do not follow the earlier ones, and ``removed`` names that are gone; both with
+    what they stood for.
+    """
 
     revisions: int
     refs: Mapping[bytes, Ref]
     skipped: tuple[bytes, ...]
+    moved: Mapping[bytes, Ref]
+    removed: Mapping[bytes, Ref]
 
 
 def check_git(path: str | os.PathLike[str]) -> None:
     """Require that a path is that of a git repository which can be imported, before anything is created for it."""
-    with _open(path):
+    with open_git(path):
         pass
 
 
@@ -75,16 +77,29 @@ def import_git(
     path: str | os.PathLike[str],
     repository: Repository,
     *,
+    force: bool = False,
     on_progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> GitImportResult:
-    """Import what is new in the branches and tags of a git repository.
+    """Import what is new in the branches and tags of a git repository, which take the place of the names so far.
 
-    ``on_progress`` is called with the number of commits that were read, and of all that are new.
+    A name that would move to a commit that does not follow, or be removed, is ``ForeignNames`` if the git repository
+    does not have the commit that it stands for: before anything is changed, or when somebody else has set the name
+    meanwhile. With ``force`` it is moved or removed nevertheless, and no revision is lost. ``on_progress`` is called
+    with the number of commits that were read, and of all that are new.
     """
     check_kind("repository", repository, Repository)
-    with _open(path) as git:
-        objects = _Objects(git)
+    check_kind("force", force, bool)
+    with open_git(path) as git:
+        objects = GitObjects(git)
         refs, skipped = _refs(git, objects)
+        repository.refresh()
+        changes = _name_changes(objects, refs, repository, force=force)
+
+        def checked_refs() -> Mapping[bytes, Ref]:
+            nonlocal changes
+            changes = _name_changes(objects, refs, repository, force=force)
+            return refs
+
         missing = _missing(objects, {ref.revision for ref in refs.values()}, repository)
         importer = _Importer(objects, repository)
         done = 0
@@ -95,101 +110,45 @@ def import_git(
             importer.forget_batch()
             done = batch.end
         on_progress(done, len(missing))
-        tags = [(ref.tag_key, objects.read(ref.tag, _TAG)) for ref in refs.values() if ref.tag is not None]
-        repository.set_refs(refs, tags={key: text for key, text in tags if key is not None})
-    return GitImportResult(len(missing), refs, tuple(skipped))
+        chains = [tag_chain(ref, lambda key: objects.read(key[1], TAG)) for ref in refs.values()]
+        repository.change_refs(checked_refs, tags=dict(chain.from_iterable(chains)))
+    return GitImportResult(len(missing), refs, tuple(skipped), changes.moved, changes.removed)
 
 
-@contextmanager
-def _open(path: str | os.PathLike[str]) -> Iterator[Repo]:
-    try:
-        git = Repo(os.fspath(path))
-    except NotGitRepository:
-        raise BadArgument(f"no git repository in {shown(os.fspath(path))}: name its folder") from None
-    try:
-        if git.object_format.name != "sha1":
-            raise BadArgument(f"cannot import {shown(os.fspath(path))}: its objects are named by sha256")
-        yield git
-    finally:
-        with suppress(BufferError):  # of a pack in which damage was found, and which an error may still refer to
-            git.close()
-
-
-def _asked(call: Callable[[], _T]) -> _T:
-    """Ask dulwich, and make whatever it raises for a damaged repository one error."""
-    try:
-        return call()
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001 - damage shows as an error of any kind
-        reason = f"{type(error).__name__} {error}"
-    raise RepositoryError(f"the git repository cannot be read: {reason}: run git fsck there")
-
-
-class _Objects:
-    """The objects of a git repository."""
-
-    def __init__(self, git: Repo) -> None:
-        self.store = git.object_store
-        self.shallow = frozenset(_asked(git.get_shallow))  # commits whose parents are not there, and need not be
-        self._trees: OrderedDict[bytes, dict[bytes, _TreeEntry]] = OrderedDict()
-
-    def kind(self, name: bytes) -> int:
-        """Return what an object is."""
-        return self._raw(name)[0]
-
-    def read(self, name: bytes, kind: int) -> bytes:
-        """Return an object of a kind; an error if it is not the one with this name."""
-        found, data = self._raw(name)
-        digest = hashlib.sha1(b"%b %d\0" % (_KINDS[kind], len(data)), usedforsecurity=False)
-        digest.update(data)
-        if found != kind or digest.hexdigest().encode() != name:
-            raise RepositoryError(f"the git repository is damaged: object {shown(name)} is another one")
-        return data
-
-    def tree(self, name: bytes) -> dict[bytes, _TreeEntry]:
-        """Return the entries of a tree: modes and ids, by names."""
-        tree = self._trees.get(name)
-        if tree is None:
-            data = self.read(name, _TREE)
-            tree = self._trees[name] = _asked(lambda: _parsed_tree(data))
-            if len(self._trees) > _TREES_MAX:
-                self._trees.popitem(last=False)
-        return tree
-
-    def _raw(self, name: bytes) -> tuple[int, bytes]:
-        if not _asked(lambda: ObjectID(name) in self.store):
-            raise RepositoryError(f"the git repository lacks object {shown(name)}: fetch it, or run git fsck there")
-        return _asked(lambda: self.store.get_raw(ObjectID(name)))
-
-
-def _parsed_tree(data: bytes) -> dict[bytes, _TreeEntry]:
-    entries, start = {}, 0
-    while start < len(data):
-        space, end = data.index(b" ", start), data.index(b"\0", start)
-        entries[data[space + 1 : end]] = int(data[start:space], 8), data[end + 1 : end + 21].hex().encode()
-        start = end + 21
-    return entries
-
-
-def _refs(git: Repo, objects: _Objects) -> tuple[dict[bytes, Ref], list[bytes]]:
+def _refs(git: Repo, objects: GitObjects) -> tuple[dict[bytes, Ref], list[bytes]]:
     """Return the branches, the tags and HEAD, and the names of those that lead to no commit."""
     refs: dict[bytes, Ref] = {}
     skipped: list[bytes] = []
-    for name, target in sorted(_asked(git.get_refs).items()):
+    for name, target in sorted(asked(git.get_refs).items()):
         if name != b"HEAD" and not name.startswith(_IMPORTED):
             continue
-        revision, tag = bytes(target), bytes(target) if objects.kind(target) == _TAG else None
-        while objects.kind(revision) == _TAG:
-            revision = objects.read(revision, _TAG).partition(b"\n")[0].removeprefix(b"object ")
-        if objects.kind(revision) == _COMMIT:
+        revision, tag = bytes(target), bytes(target) if objects.kind(target) == TAG else None
+        while objects.kind(revision) == TAG:
+            revision = objects.read(revision, TAG).partition(b"\n")[0].removeprefix(b"object ")
+        if objects.kind(revision) == COMMIT:
             refs[name] = Ref(revision, tag)
         else:
             skipped.append(name)
     return refs, skipped
 
 
-def _missing(objects: _Objects, heads: set[bytes], repository: Repository) -> list[bytes]:
+def _name_changes(
+    objects: GitObjects, refs: Mapping[bytes, Ref], repository: Repository, *, force: bool
+) -> NameChanges:
+    """Return what becomes of the names of a repository; an error if some are foreign to the git repository."""
+
+    @cache  # many branches have the same new commits, which are asked for twice
+    def new_parents(revision: bytes) -> tuple[bytes, ...] | None:
+        return RevisionText.parse(revision, objects.read(revision, COMMIT)).parents if objects.has(revision) else None
+
+    followed = partial(followed_names, items=repository, new_parents=new_parents)
+    changes = name_changes(repository.refs(), refs, followed=followed, is_in_git=objects.has)
+    if changes.foreign and not force:
+        raise ForeignNames(repository.stream, list(changes.foreign))
+    return changes
+
+
+def _missing(objects: GitObjects, heads: set[bytes], repository: Repository) -> list[bytes]:
     """Return the commits that are not stored yet, parents first.
 
     Behind one that is stored, nothing is missing, unless the repository has ghosts, as of a clone that was shallow.
@@ -202,7 +161,7 @@ def _missing(objects: _Objects, heads: set[bytes], repository: Repository) -> li
         key = (REVISIONS, revision)
         if key in parents or (is_complete and key in repository):
             continue
-        commit = RevisionText.parse(revision, objects.read(revision, _COMMIT))
+        commit = RevisionText.parse(revision, objects.read(revision, COMMIT))
         present = () if revision in objects.shallow else commit.parents
         parents[key] = [(REVISIONS, parent) for parent in present]
         waiting += present
@@ -235,7 +194,7 @@ class _Batch:
 class _Importer:
     """Makes the items of one commit after another, parents first."""
 
-    def __init__(self, objects: _Objects, repository: Repository) -> None:
+    def __init__(self, objects: GitObjects, repository: Repository) -> None:
         self._objects, self._repository = objects, repository
         self._inventories: OrderedDict[bytes, Inventory] = OrderedDict()
         self._lines = 0
@@ -247,7 +206,7 @@ class _Importer:
 
     def items(self, revision: bytes) -> Iterator[tuple[Key, ContentFactory]]:
         """Return the items of a commit, each with its key prefix."""
-        text, signature = split_signature(self._objects.read(revision, _COMMIT))
+        text, signature = split_signature(self._objects.read(revision, COMMIT))
         commit = RevisionText.parse(revision, text)
         tree = commit.header(b"tree") or b""
         parents = () if revision in self._objects.shallow else commit.parents
@@ -264,7 +223,7 @@ class _Importer:
                 for inventory in inventories
                 if (known := inventory.path_of(entry.file_id)) is not None
             )
-            data = blob if entry.kind == "submodule" else self._objects.read(blob, _BLOB)
+            data = blob if entry.kind == "submodule" else self._objects.read(blob, BLOB)
             yield (TEXTS, entry.file_id), _factory(revision, tuple(text_parents), data)
         inventory = inventories[0].changed(revision, entries)
         self._changes[revision] = (parents[0] if parents else None), entries
@@ -333,7 +292,7 @@ class _Importer:
         """Return from where files were moved, by where they are now."""
         before, after = (None if tree is None else ObjectID(tree) for tree in trees)
         detector = RenameDetector(self._objects.store, rewrite_threshold=None)
-        changes = _asked(lambda: detector.changes_with_renames(before, after))
+        changes = asked(lambda: detector.changes_with_renames(before, after))
         return {
             change.new.path: change.old.path
             for change in changes
@@ -384,12 +343,12 @@ class _Importer:
             self._lines -= len(dropped)
 
 
-def _tree_of(objects: _Objects, commit: bytes) -> bytes:
-    return objects.read(commit, _COMMIT).partition(b"\n")[0].removeprefix(b"tree ")
+def _tree_of(objects: GitObjects, commit: bytes) -> bytes:
+    return objects.read(commit, COMMIT).partition(b"\n")[0].removeprefix(b"tree ")
 
 
 def _modified(
-    entry: InventoryEntry, old: _TreeEntry, new: _TreeEntry, revision: bytes
+    entry: InventoryEntry, old: TreeEntry, new: TreeEntry, revision: bytes
 ) -> tuple[InventoryEntry, bytes | None]:
     """Return a file as it is now, and its blob if the text is a new one."""
     if old[1] == new[1]:
@@ -397,7 +356,7 @@ def _modified(
     return InventoryEntry(new[0], revision, entry.file_id), new[1]
 
 
-def _file_and_folder(entry: _TreeEntry | None) -> tuple[_TreeEntry | None, bytes | None]:
+def _file_and_folder(entry: TreeEntry | None) -> tuple[TreeEntry | None, bytes | None]:
     if entry is None:
         return None, None
     return (None, entry[1]) if stat.S_ISDIR(entry[0]) else (entry, None)

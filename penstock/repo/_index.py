@@ -11,6 +11,7 @@ one key, the one with the lower address counts: it was there first.
 from __future__ import annotations
 
 import threading
+from array import array
 from typing import TYPE_CHECKING, Final
 
 import google_crc32c
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Index", "Place", "decode_rows", "encode_rows", "merge"]
+__all__ = ["ROWS_MAX", "ROW_SIZE", "Index", "Place", "decode_rows", "encode_rows", "merge"]
 
 Place = tuple[int, int]  # the address of a block, and the number of an item in it
 
@@ -32,6 +33,7 @@ _KIND: Final = np.dtype("<u8")
 _REVISION, _KEY, _ADDRESS, _NUMBER = range(4)
 ROW_SIZE: Final = 4 * _KIND.itemsize
 ROWS_MAX: Final = 1 << 28
+_ADDED_MAX: Final = 10_000  # items of one insert that are kept beside the sorted part
 
 
 class Index:
@@ -46,30 +48,31 @@ class Index:
     def __len__(self) -> int:
         return int(self._sorted.shape[1]) + self._added_count
 
-    @property
-    def added_count(self) -> int:
-        """How many items were added since the sorted part was made."""
-        return self._added_count
-
     def add(self, blocks: Iterable[tuple[int, Iterable[Key]]]) -> None:
         """Add the items of blocks, which lie behind all others; another thread sees all of them or none."""
-        added = [
-            (revision_hash(key[-1]), (key_hash(key), address, number))
-            for address, keys in blocks
-            for number, key in enumerate(keys)
-        ]
+        numbers = array("Q")
+        for address, keys in blocks:
+            for number, key in enumerate(keys):
+                numbers.extend((revision_hash(key[-1]), key_hash(key), address, number))
+        rows = np.frombuffer(numbers, np.uint64).reshape(-1, 4)
+        if len(rows) > _ADDED_MAX:  # objects would take ten times as much memory
+            merged = _merged([self.sorted().columns, rows.T]).columns
+            with self._lock:
+                self._sorted, self._added, self._added_count = merged, {}, 0
+            return
         with self._lock:
-            for revision, entry in added:
-                self._added.setdefault(revision, []).append(entry)
-            self._added_count += len(added)
+            for revision, *entry in rows.tolist():
+                self._added.setdefault(revision, []).append((entry[0], entry[1], entry[2]))
+            self._added_count += len(rows)
 
     def find(self, key: Key) -> list[Place]:
         """Return where an item with this key may be, in the order of addresses."""
         revision, wanted = revision_hash(key[-1]), key_hash(key)
-        rows = self._rows_of(revision)
+        with self._lock:
+            rows, added = self._rows_of(revision), self._added.get(revision)
         matches = (rows[_KEY] == np.uint64(wanted)).nonzero()[0]
         places = [(int(rows[_ADDRESS, row]), int(rows[_NUMBER, row])) for row in matches]
-        if added := self._added.get(revision):
+        if added:
             places += [(address, number) for hashed, address, number in added if hashed == wanted]
         return places
 
@@ -100,11 +103,10 @@ class Index:
 
     def sorted(self) -> Index:
         """Return an index of the same items, all of them in the sorted part."""
-        if not self._added_count:
-            return self
         with self._lock:
+            columns = self._sorted
             added = [(revision, *entry) for revision, entries in self._added.items() for entry in entries]
-        return _merged([self._sorted, np.array(added, np.uint64).T])
+        return _merged([columns, np.array(added, np.uint64).T]) if added else self
 
     def between(self, start: int, end: int) -> Index:
         """Return an index of the items from an address up to another one, all of them in the sorted part."""
@@ -140,14 +142,14 @@ def encode_rows(index: Index) -> bytes:
     return check.to_bytes(4, "big") + body
 
 
-def decode_rows(data: bytes | memoryview) -> Index:
-    """Return a stored index; ``ValueError`` if it is damaged."""
+def decode_rows(data: bytes | memoryview, *, rows_max: int = ROWS_MAX) -> Index:
+    """Return a stored index; ``ValueError`` if it is damaged, or has more rows than there can be."""
     body = bytes(data[4:])
     if len(body) < 4 or google_crc32c.value(body) != int.from_bytes(data[:4], "big"):
         raise ValueError("the index does not match its checksum")
     count = int.from_bytes(body[:4], "big")
-    if count > ROWS_MAX:
-        raise ValueError(f"the index has {count:,} rows, more than {ROWS_MAX:,}")
+    if count > rows_max:
+        raise ValueError(f"the index has {count:,} rows, more than {rows_max:,}")
     try:
         raw = zstandard.ZstdDecompressor().decompress(body[4:], max_output_size=count * ROW_SIZE) if count else b""
     except (zstandard.ZstdError, MemoryError) as error:

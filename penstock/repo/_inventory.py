@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from operator import lt
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import BadRecord
+from penstock.errors import BadArgument, BadRecord
+from penstock.model import shown
 from penstock.repo._keys import INVENTORIES, TEXTS, Key
 from penstock.repo._quoting import quote, quote_word, unquote
 from penstock.repo._records import KNIT_DELTA
@@ -59,6 +60,11 @@ class InventoryEntry:
         """``file``, ``executable``, ``symlink`` or ``submodule``."""
         kind = _KINDS[stat.S_IFMT(self.mode)]
         return "executable" if kind == "file" and self.mode & stat.S_IXUSR else kind
+
+    @property
+    def git_mode(self) -> str:
+        """The mode as git writes it: ``100644`` for a file."""
+        return f"{self.mode:06o}"
 
     @property
     def key(self) -> Key:
@@ -105,6 +111,8 @@ class Inventory(Mapping[bytes, InventoryEntry]):
         return b"".join(self._lines)
 
     def __getitem__(self, path: bytes) -> InventoryEntry:
+        if not isinstance(path, bytes):
+            raise BadArgument(f"invalid path {shown(path)}: paths are bytes, such as b'README.md'")
         return _entry(self._line(path))
 
     def __iter__(self) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from penstock.errors import BadRecord, MissingBasis, NoSuchKey
 from penstock.repo._block import BlockDamaged, ItemBlock
-from penstock.repo._keys import REVISIONS, Key, check_key
+from penstock.repo._keys import REVISIONS, Key, check_key, check_text_size
 from penstock.repo._records import FULLTEXT, KNIT_DELTA, StoredFactory
 from penstock.repo.kinds import decode
 
@@ -119,6 +119,10 @@ class Items:
             for number, key in enumerate(self._block(address, table_only=True).keys):
                 if (address, number) not in doubtful or self._find(key) == (address, number):
                     yield address, number
+
+    def table(self, address: int) -> ItemBlock:
+        """Return the block at an address, or only its head and table."""
+        return self._block(address, table_only=True)
 
     def key_at(self, place: Place) -> Key:
         """Return the key of the item at a place."""
@@ -230,6 +234,7 @@ class Items:
             compressor_data=block.compressor_data(place[1]),
             get_text=basis_text,
         )
+        check_text_size(key, text)
         for basis in used:
             texts.pop(basis, None)
         self._cache_text(key, text)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, BadRecord
 from penstock.model import shown
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INVENTORIES",
+    "INVENTORY_SIZE_MAX",
     "KEY_SIZE_MAX",
     "REVISIONS",
     "SIGNATURES",
@@ -27,6 +28,7 @@ __all__ = [
     "Key",
     "check_key",
     "check_parents",
+    "check_text_size",
     "common_prefix",
     "key_hash",
     "key_name",
@@ -43,6 +45,7 @@ KEY_SIZE_MAX: Final = 64 << 10  # of all elements together; paths are shorter
 PARENTS_MAX: Final = 10_000
 PARENTS_SIZE_MAX: Final = 4 << 20  # of all their elements together
 TEXT_SIZE_MAX: Final = 1 << 30  # it is in memory as a whole; a few bytes can stand for many
+INVENTORY_SIZE_MAX: Final = 64 << 20  # half a million files: it is made whole from small deltas, again and again
 
 
 def check_key(key: object) -> None:
@@ -63,6 +66,13 @@ def check_parents(key: Key, parents: object) -> None:
         raise BadArgument(f"invalid parents of {key_name(key)}: use at most {PARENTS_SIZE_MAX:,} bytes in all")
     if key in parents:
         raise BadArgument(f"invalid parents of {key_name(key)}: it is its own parent")
+
+
+def check_text_size(key: Key, text: bytes) -> None:
+    """Require that a text is not larger than what can be stored under its key."""
+    largest = INVENTORY_SIZE_MAX if key[0] == INVENTORIES else TEXT_SIZE_MAX
+    if len(text) > largest:
+        raise BadRecord(key, f"its text has {len(text):,} bytes, and at most {largest:,} can be stored")
 
 
 def key_hash(key: Key) -> int:

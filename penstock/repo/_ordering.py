@@ -2,8 +2,7 @@
 
 Texts come first, then inventories, revisions and signatures, because what names others comes behind them. Files come in
 the order in which they are stored. A few numbers of each item are in memory; its key and its parents are read again
-when the turn of its file has come. Keys are compared by their hashes, which differ from process to process, so that no
-source can make two of them equal.
+when the turn of its file has come.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.repo._graph import topological_rows
+from penstock.repo._graph import ParentRows
 from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES
 
 if TYPE_CHECKING:
@@ -66,21 +65,7 @@ def _grouped(ranks: NDArray[np.uint8], groups: NDArray[np.int64]) -> Iterator[ND
 
 def _ordered(rows: NDArray[np.int64], item_at: Callable[[int], Located]) -> Iterator[int]:
     """Return the rows of a group, parents first."""
-    hashes, parents, ends = array("q"), array("q"), array("q")
-    for row in rows.tolist():
-        layer, place = item_at(row)
-        hashes.append(hash(layer.key_at(place)))
-        parents.extend(map(hash, layer.parents_at(place)))
-        ends.append(len(parents))
-
-    numbers = _numbers_of(np.frombuffer(parents, np.int64), np.frombuffer(hashes, np.int64))
-    for number in topological_rows(array("q", numbers.tobytes()), ends):
+    located = (item_at(row) for row in rows.tolist())
+    items = ParentRows((layer.key_at(place), layer.parents_at(place)) for layer, place in located)
+    for number in items.ordered():
         yield int(rows[number])
-
-
-def _numbers_of(wanted: NDArray[np.int64], hashes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each of the wanted hashes is among others; -1 if it is not."""
-    order = np.argsort(hashes, kind="stable")
-    places = np.minimum(np.searchsorted(hashes, wanted, sorter=order), len(hashes) - 1)
-    numbers = order[places]
-    return np.where(hashes[numbers] == wanted, numbers, -1)

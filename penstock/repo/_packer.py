@@ -20,13 +20,13 @@ import msgspec
 from penstock.errors import BadRecord, BundleCorrupt, ContentConflict, MissingBasis, NoSuchKey, RepositoryError
 from penstock.model import shown
 from penstock.repo._block import ALONE_SIZE, DEPTH_MAX, Item, encode_block, size_in_block
-from penstock.repo._buffer import ItemBuffer
+from penstock.repo._buffer import ItemBuffer, naming
 from penstock.repo._graph import check_acyclic, is_own_ancestor
 from penstock.repo._held import HeldDeltas
 from penstock.repo._index import Index
 from penstock.repo._inventory import check_paths
 from penstock.repo._items import CHAIN_MAX, Items
-from penstock.repo._keys import INVENTORIES, TEXT_SIZE_MAX, Key, check_key, check_parents
+from penstock.repo._keys import INVENTORIES, Key, check_key, check_parents, check_text_size
 from penstock.repo._records import ABSENT, FULLTEXT, KNIT_DELTA
 from penstock.repo._refs import REFS, decode_refs
 from penstock.repo.kinds import decode, encode
@@ -44,7 +44,7 @@ _BUFFER_SIZE: Final = 1 << 30  # what is sorted at a time, so that versions of a
 _BUFFER_ITEMS: Final = 200_000  # each takes about half a kilobyte of memory
 _BLOCK_SIZE: Final = 4 << 20
 _BLOCK_ITEMS: Final = 2_000  # its table is read as a whole
-_RECENT_SIZE_MAX: Final = 32 << 20
+_RECENT_SIZE_MAX: Final = 16 << 20
 _BASIS_SIZE_MAX: Final = 1 << 20  # what a small block may be compressed against
 _UNKNOWN_SHA1: Final = bytes(20)
 _SHA1: Final = re.compile("[0-9a-f]{40}")
@@ -71,7 +71,8 @@ class ScratchFile:
     def append(self, block: bytes) -> int:
         """Write a block at the end, and return its address."""
         address = self._file.seek(0, 2)
-        self._file.write(block)
+        with naming(self._file):
+            self._file.write(block)
         self._sizes[address] = len(block)
         return address
 
@@ -118,7 +119,8 @@ class Packer:
         self._chains: dict[Key, int] = {}
         self._recent: dict[Key, bytes] = {}  # full texts of the last deltas, on which the next ones build
         self._recent_size = 0
-        self.added: list[Key] = []
+        self.added: list[Key] = []  # until it is finished
+        self.added_count = 0
         self.existing = 0
         self.ghosts: list[Key] = []
         self._known_ghosts = frozenset(known_ghosts)
@@ -129,6 +131,10 @@ class Packer:
 
     def __exit__(self, *_: object) -> None:
         self._buffer.close()
+
+    def count_of(self, first: bytes) -> int:
+        """Return how many items were added whose keys begin with this, until it is finished."""
+        return sum(key[0] == first for key in self.added)
 
     def take(self, stream: RecordStream) -> None:
         """Add every item of a stream."""
@@ -159,6 +165,11 @@ class Packer:
         held = {delta.key for _, delta in self._held}
         return sorted({basis for basis, _ in self._held} - held)
 
+    @property
+    def held_count(self) -> int:
+        """How many deltas wait for their basis."""
+        return sum(1 for _ in self._held)
+
     def finish(self, *, keep_held: bool = False) -> None:
         """Pack what is left; with ``keep_held`` also deltas without their basis, as they are."""
         if keep_held:
@@ -166,6 +177,8 @@ class Packer:
                 sha1 = bytes.fromhex(delta.sha1) if delta.sha1 else _UNKNOWN_SHA1
                 self._store(Item(delta.key, delta.parents, sha1, delta.kind, delta.data, delta.compressor_data))
         self.check_graph()
+        for known in (self.added, self._chains, self._recent):
+            known.clear()
         self._flush()
 
     def check_graph(self) -> None:
@@ -194,8 +207,7 @@ class Packer:
         except MissingBasis as error:
             self._hold(error.basis, given)
             return []
-        if len(text) > TEXT_SIZE_MAX:
-            raise BadRecord(given.key, f"its text has {len(text):,} bytes, and at most {TEXT_SIZE_MAX:,} can be stored")
+        check_text_size(given.key, text)
         sha1 = hashlib.sha1(text, usedforsecurity=False)
         if given.sha1 is not None and given.sha1 != sha1.hexdigest():
             raise BadRecord(given.key, f"its sha1 is {sha1.hexdigest()} instead of {shown(given.sha1)}")
@@ -302,6 +314,7 @@ class Packer:
     def _store(self, item: Item) -> None:
         self._buffer.add(item)
         self.added.append(item.key)
+        self.added_count += 1
         if self._buffer.size > _BUFFER_SIZE or len(self._buffer) >= _BUFFER_ITEMS:
             self._flush()
 

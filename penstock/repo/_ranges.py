@@ -17,6 +17,23 @@ __all__ = ["RangeFile", "open_ranges"]
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
 _RETRIES: Final = 3
+_STATUS: Final = re.compile(r"status code: (\d{3})([^:\n]*)")
+_ADVICE: Final = {
+    "401": "check the credentials",
+    "403": "check the credentials, and whether the file is there",
+    "404": "there is no such file; check the address",
+    "405": "it does not support HEAD requests, which tell the size of the file",
+}
+_CAUSES: Final = {  # by what the library says, the most special first
+    "169.254.169.254": "the environment has no credentials for this object store: set them",
+    "empty host": "the address has no host, or no file: check it",
+    "dns error": "the name of its server cannot be resolved: check the address",
+    "tcp connect error": "no server answers there: check the address, and that the server runs",
+    "certificate": "the TLS certificate of the server is not valid: check the address, and the certificate",
+    "error sending request": "the server does not answer as a web server: check the address, and http or https",
+    "RangeNotSupported": "the server does not support range requests: use one that does, or download the file",
+    "Unable to recognise URL": "the address is none of http, https or an object store: check it",
+}
 
 
 class RangeFile(Protocol):
@@ -66,13 +83,13 @@ class _ObjectFile:
         self.name = url
         base, _, self._path = url.rpartition("/")
         options: ClientConfig | None = {"allow_http": True} if url.startswith("http://") else None
-        self._unreachable = obstore.exceptions.BaseError, OSError
+        self._unreachable = obstore.exceptions.BaseError, OSError, ValueError  # for an address without a host
         self._get_range, self._head = obstore.get_range, obstore.head
         try:
             self._store = from_url(base, client_options=options, retry_config={"max_retries": _RETRIES})
             self.size = int(self._head(self._store, self._path)["size"])
         except self._unreachable as error:
-            raise BundleUnreadable(url, reason=_first_line(error)) from None
+            raise BundleUnreadable(url, reason=_reason(error)) from None
 
     def read(self, start: int, end: int) -> bytes:
         end = min(end, self.size)
@@ -81,7 +98,7 @@ class _ObjectFile:
         try:
             return self._get_range(self._store, self._path, start=start, end=end).to_bytes()
         except self._unreachable as error:
-            raise BundleUnreadable(self.name, reason=_first_line(error)) from None
+            raise BundleUnreadable(self.name, reason=_reason(error)) from None
 
     def close(self) -> None:
         """Connections are closed when they have been idle."""
@@ -95,5 +112,15 @@ def open_ranges(path_or_url: str | os.PathLike[str]) -> RangeFile:
     return _ObjectFile(text) if _URL.match(text) else _DiskFile(Path(text))
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
+def _reason(error: BaseException) -> str:
+    """Return what is wrong with a file in plain words; the library tells of retries, timeouts and its own classes."""
+    text = str(error)
+    if status := _STATUS.search(text):
+        advice = _ADVICE.get(status[1], "try again later" if status[1] > "499" else "check the address")
+        return f"the server answers {status[1]}{status[2].rstrip()}: {advice}"
+    for phrase, reason in _CAUSES.items():
+        if phrase in text:
+            return reason
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file: check the address"
+    return text.partition("\n")[0].rpartition(" - ")[2]

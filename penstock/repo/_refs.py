@@ -9,7 +9,8 @@ want the same key, one of them gets a ``ContentConflict``, and tries again with 
     5f1d7a84db00d2fce00b31a7fc73224f9e6ae61f 09c2… refs/tags/v1
 
 A line has the revision, the id of an annotated tag or ``-``, and the name, sorted by name. The text of the tag, as git
-has it, is stored under ``(b"tags", id, revision)``. Searches by revision do not find names; ``Everything`` does.
+has it, is stored under ``(b"tags", id, revision)``, and if it tags another tag, so is the text of that one. Searches by
+revision do not find names; ``Everything`` does.
 """
 
 from __future__ import annotations
@@ -21,12 +22,22 @@ from penstock.errors import BadRecord
 from penstock.repo._quoting import quote, quote_word, unquote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from penstock.repo._items import Items
     from penstock.repo._keys import Key
 
-__all__ = ["REFS", "TAGS", "Ref", "decode_refs", "encode_refs", "last_refs_key", "next_refs_key", "refs_keys"]
+__all__ = [
+    "REFS",
+    "TAGS",
+    "Ref",
+    "decode_refs",
+    "encode_refs",
+    "last_refs_key",
+    "next_refs_key",
+    "refs_keys",
+    "tag_chain",
+]
 
 REFS: Final = b"refs"
 TAGS: Final = b"tags"
@@ -92,6 +103,17 @@ def decode_refs(key: Key, text: bytes) -> dict[bytes, Ref]:
     if encode_refs(refs) != text:
         raise BadRecord(key, "it is no list of names")
     return refs
+
+
+def tag_chain(ref: Ref, get_tag: Callable[[Key], bytes | None]) -> Iterator[tuple[Key, bytes]]:
+    """Return the annotated tag of a name, the tag that this one tags, and so on, as far as ``get_tag`` knows them."""
+    seen: set[Key] = set()
+    key = ref.tag_key
+    while key is not None and key not in seen and (text := get_tag(key)) is not None:
+        seen.add(key)
+        yield key, text
+        target, kind, *_ = [*text.split(b"\n", 2), b"", b""]
+        key = (TAGS, target.removeprefix(b"object "), ref.revision) if kind == b"type tag" else None
 
 
 def _key(number: int) -> Key:

@@ -14,7 +14,7 @@ import contextlib
 import secrets
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -33,8 +33,8 @@ from penstock.errors import (
     RepositoryError,
     TransactionEnded,
 )
-from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind, check_method, check_whole
-from penstock.repo._block import BLOCK_MAGIC, BlockDamaged, ItemBlock
+from penstock.model import Fixed, StreamConfig, StreamCut, check_kind, check_method, check_whole
+from penstock.repo._block import BLOCK_MAGIC, BlockDamaged, checked_block
 from penstock.repo._contents import RepositoryContents
 from penstock.repo._events import (
     INDEX_MAGIC,
@@ -42,17 +42,19 @@ from penstock.repo._events import (
     INSERT_SIZE_MAX,
     IndexPart,
     InsertRecord,
-    decode_index_event,
     decode_insert_record,
     encode_index_event,
     encode_insert_record,
     invalidity,
 )
-from penstock.repo._index import Index, merge
+from penstock.repo._index import ROWS_MAX, Index
+from penstock.repo._index_events import load_index
+from penstock.repo._inserts import InsertedBlocks, closed_circle, contradictions
 from penstock.repo._keys import REVISIONS
-from penstock.repo._packer import Packer, circle, contradiction
+from penstock.repo._packer import Packer
 from penstock.repo._records import UNORDERED, ContentFactory, Record
 from penstock.repo._refs import REFS, Ref, encode_refs, last_refs_key, next_refs_key
+from penstock.repo._results import InsertResult, RepositoryPart
 from penstock.repo._search import Everything, search_request
 from penstock.repo._serialised import RepositoryServer, records_of
 from penstock.repo._stream import RepositoryStream, StreamCheck, check_stream_arguments, stream_of
@@ -71,7 +73,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-__all__ = ["REPOSITORY_TAG", "InsertResult", "Repository", "RepositoryPart"]
+__all__ = ["REPOSITORY_TAG", "Repository"]
 
 REPOSITORY_TAG: Final = "penstock-repository"
 _CONSUMER: Final = "penstock.repository"
@@ -82,46 +84,36 @@ _OWN: Final = frozenset(magic[:3] for magic in (BLOCK_MAGIC, INSERT_MAGIC, INDEX
 _REQUEST_SIZE_MAX: Final = 8 << 10  # a longer list of revisions is searched here, block by block
 
 
-@dataclass(frozen=True, slots=True)
-class RepositoryPart:
-    """Some blocks of a repository: the share of one of many parallel readers."""
-
-    addresses: tuple[int, ...]
-    stream_uid: int  # of another stream with the same name, the addresses mean something else
-
-
-@dataclass(frozen=True, slots=True)
-class InsertResult:
-    """What became of a stream: nothing was inserted if something is missing."""
-
-    added: int
-    existing: int
-    missing: tuple[Key, ...] = ()
-
-
 class Repository(RepositoryContents):
     """Versioned content on a stream. Threads and processes may share it; :meth:`refresh` shows what others inserted."""
 
-    def __init__(self, store: Store, stream: str, *, stacked_on: RepositoryContents | None = None) -> None:
+    def __init__(
+        self, store: Store, stream: str, *, stacked_on: RepositoryContents | None = None, items_max: int = ROWS_MAX
+    ) -> None:
         self._blocks_of = StreamBlocks(store, stream)
         super().__init__(self._blocks_of, Index(), stacked_on=stacked_on)
         self._store, self.stream = store, stream
         self._lock = threading.RLock()
         self._uid = store.stream(stream).uid
+        self._items_max = items_max
         self._next = 0  # all events before this offset are in the index
         self._last_insert = -1
         self._ghosts: set[Key] = set()
         self._under_way: dict[bytes, list[RepositoryError | None]] = {}  # inserts by id: why they are void, once read
         self._parts: list[IndexPart] = []
-        self._indexed_to = 0
+        self._indexed_to = self._indexed_count = 0
         self._inserts_since = 0
         self._writes_index = True
         self._passed_over: list[PenstockError] | None = None  # a check collects them
+        self._foreign_events = 0
         forks.guard(self)
 
     @classmethod
-    def open(cls, store: Store, stream: str, *, create: bool = False) -> Self:
-        """Open a repository; with ``create``, make the stream if it is not there."""
+    def open(cls, store: Store, stream: str, *, create: bool = False, items_max: int = ROWS_MAX) -> Self:
+        """Open a repository; with ``create``, make the stream if it is not there.
+
+        One with more than ``items_max`` items is refused: its index takes 32 bytes of memory for each.
+        """
         check_kind("create", create, bool)
         try:
             tags = store.stream(stream).config.tags
@@ -133,7 +125,7 @@ class Repository(RepositoryContents):
             tags = store.stream(stream).config.tags
         if REPOSITORY_TAG not in tags:
             raise NotARepository(stream)
-        repository = cls(store, stream)
+        repository = cls(store, stream, items_max=items_max)
         repository._load_index()
         repository.refresh()
         return repository
@@ -213,7 +205,7 @@ class Repository(RepositoryContents):
         except CorruptData as error:
             errors.append(error)
         found = stream_of(replayed, Everything(), UNORDERED, complete_inventory=False).check()
-        return StreamCheck(found.items, found.missing, (*errors, *found.errors))
+        return replace(found, errors=(*errors, *found.errors), foreign_events=replayed._foreign_events)
 
     def insert_stream(self, stream: RecordStream) -> InsertResult:
         """Insert all items of a stream at once, or nothing.
@@ -231,9 +223,9 @@ class Repository(RepositoryContents):
             if missing := tuple(sorted({*packer.missing, *packer.absent})):
                 return InsertResult(0, packer.existing, missing)
             packer.finish()
-            if packer.added:
+            if packer.added_count:
                 self._append(packer, base)
-        return InsertResult(len(packer.added), packer.existing)
+        return InsertResult(packer.added_count, packer.existing)
 
     def set_refs(self, refs: Mapping[bytes, Ref], *, tags: Mapping[Key, bytes] | None = None) -> None:
         """Store which revisions branches and tags name, in place of the names so far; ``tags`` are annotated ones."""
@@ -287,7 +279,8 @@ class Repository(RepositoryContents):
         if error := (outcome or [RepositoryError(f"the insert into {self.stream} is invalid, and was not added")])[0]:
             raise error
         with self._lock:
-            is_due = self._index.added_count >= _INDEX_ITEMS or self._inserts_since >= _INDEX_INSERTS
+            added = len(self._index) - self._indexed_count
+            is_due = added >= _INDEX_ITEMS or self._inserts_since >= _INDEX_INSERTS
             if is_due and self._writes_index:
                 self._write_index()
 
@@ -297,7 +290,7 @@ class Repository(RepositoryContents):
             for block in packer.scratch.blocks():
                 write_block(transaction, block)
                 count += 1
-            record = encode_insert_record(InsertRecord(record_id, base, count, len(packer.added), packer.ghosts))
+            record = encode_insert_record(InsertRecord(record_id, base, count, packer.added_count, packer.ghosts))
             if len(record) > INSERT_SIZE_MAX:
                 parents = f"{len(packer.ghosts):,} parents that are nowhere"
                 raise RepositoryError(f"the stream names {parents}: insert it in parts")
@@ -308,43 +301,50 @@ class Repository(RepositoryContents):
         if self._store.stream(self.stream).uid != self._uid:
             raise self._created_anew()
         end = self._store.tail(self.stream).offsets[SEGMENT]
-        blocks: list[tuple[int, ItemBlock | None]] = []  # since the last insert; None for one that is damaged
+        blocks = InsertedBlocks(self)  # since the last insert
         for offset, event in self._events(self._next, end):
-            if not blocks:
+            if not len(blocks):
                 self._next = offset  # where to go on, should this fail
             magic = event[:4]
             if magic == BLOCK_MAGIC:
-                blocks.append((offset, self._decoded_event(offset, event, ItemBlock)))
+                blocks.add(offset, is_damaged=not self._is_block(offset, event))
             elif magic == INSERT_MAGIC:
                 if (record := self._decoded_event(offset, event, decode_insert_record)) is not None:
-                    self._replay_insert(offset, record, blocks[max(0, len(blocks) - record.blocks) :])
+                    self._foreign_events += max(0, len(blocks) - record.blocks)
+                    self._replay_insert(offset, record, blocks.last(record.blocks))
                 self._next = offset
-                blocks = []
-            elif magic != INDEX_MAGIC and magic[:3] in _OWN:
+                blocks = InsertedBlocks(self)
+            elif magic[:3] not in _OWN:
+                self._foreign_events += 1
+            elif magic != INDEX_MAGIC:
                 self._pass_over(offset, "it is in a format that this version does not know")
+        self._foreign_events += len(blocks)
         self._next = end
 
     def _created_anew(self) -> RepositoryError:
         return RepositoryError(f"repository {self.stream} was deleted and created anew: open it again")
 
-    def _replay_insert(self, offset: int, record: InsertRecord, blocks: list[tuple[int, ItemBlock | None]]) -> None:
+    def _replay_insert(self, offset: int, record: InsertRecord, blocks: InsertedBlocks) -> None:
         """Add an insert to the index, if it is valid and contradicts no other."""
-        if (reason := invalidity(record, [block for _, block in blocks], offset)) is not None:
+        reason = invalidity(record, blocks, offset) if blocks.are_whole else "its blocks are not there"
+        if reason is not None:
             self._pass_over(offset, reason)
             return
-        whole = [(address, block) for address, block in blocks if block is not None]
-        contradiction = self._contradiction(record, [block for _, block in whole])
+        if len(self._index) + record.items > self._items_max:
+            raise RepositoryError(f"{self.stream} has more than {self._items_max:,} items, the most that are read here")
+        contradiction = self._contradiction(record, blocks)
         if contradiction is None:
-            self._index.add([(address, block.keys) for address, block in whole])
-            for _, block in whole:
-                self._ghosts.difference_update(block.keys)
+            self._index.add(blocks.by_address())
+            if self._ghosts:
+                for _, keys in blocks.by_address():
+                    self._ghosts.difference_update(keys)
             self._ghosts.update(key for key in record.ghosts if not self.is_own(key))
         if record.id in self._under_way:
             self._under_way[record.id].append(contradiction)
         self._last_insert = offset
         self._inserts_since += 1
 
-    def _contradiction(self, record: InsertRecord, blocks: list[ItemBlock]) -> RepositoryError | None:
+    def _contradiction(self, record: InsertRecord, blocks: InsertedBlocks) -> RepositoryError | None:
         """Return why an insert is void; None if it is not.
 
         Its items were compared with all that was stored before its base, so they are compared again only if there was
@@ -352,23 +352,16 @@ class Repository(RepositoryContents):
         rest. A circle of parents would do harm, and is looked for always.
         """
         is_compared = record.base > self._last_insert
-        found: list[RepositoryError] = []
-        if not is_compared or self._passed_over is not None:
-            for block in blocks:
-                for number, key in enumerate(block.keys):
-                    if self.is_own(key):
-                        new = block.sha1(number).hex(), block.parents(number)
-                        error = contradiction(key, (self.sha1(key), self.parents(key)), new)
-                        found += [error] if error is not None else []
-        parents = {key: block.parents(number) for block in blocks for number, key in enumerate(block.keys)}
-
-        def parents_of(key: Key) -> tuple[Key, ...]:
-            return parents[key] if key in parents else self.parents(key) if self.is_own(key) else ()
-
-        closed = circle(parents.keys() & self._ghosts, parents_of)
+        closed = closed_circle(self, blocks, self._ghosts)
         if is_compared and self._passed_over is not None:
-            self._passed_over += [*found, *([closed] if closed is not None else [])]
-        return found[0] if found and not is_compared else closed
+            self._passed_over += [*contradictions(self, blocks), *([closed] if closed is not None else [])]
+        return closed if is_compared else next(contradictions(self, blocks), closed)
+
+    def _is_block(self, offset: int, event: bytes) -> bool:
+        block = self._decoded_event(offset, event, checked_block)
+        if block is not None:
+            self._cache_block(offset, block)  # it is looked at again when the insert ends
+        return block is not None
 
     def _decoded_event(self, offset: int, event: bytes, decode: Callable[[bytes], _T]) -> _T | None:
         """Return what is in an event; None if it is damaged."""
@@ -399,13 +392,9 @@ class Repository(RepositoryContents):
         if address is None:
             return
         with contextlib.suppress(NoSuchEvent, DataTruncated, BadArgument, ValueError):
-            head, rows = decode_index_event(self._event(address))
-            if head.end > address:
-                raise ValueError("it lists items behind itself")
-            earlier = [decode_index_event(self._event(part.address))[1] for part in head.earlier]
-            self._index = merge([*earlier, rows])
-            self._parts = [*head.earlier, IndexPart(address, head.start, len(rows))]
+            head, self._parts, self._index = load_index(self._store, self.stream, address, rows_max=self._items_max)
             self._next = self._indexed_to = head.end
+            self._indexed_count = len(self._index)
             self._last_insert, self._ghosts = head.last_insert, set(head.ghosts)
 
     def _write_index(self) -> None:
@@ -415,7 +404,7 @@ class Repository(RepositoryContents):
         """
         if not self._may_register():
             return
-        start, rows = self._indexed_to, self._index.added_count
+        start, rows = self._indexed_to, len(self._index) - self._indexed_count
         parts = list(self._parts)
         while parts and parts[-1].rows <= 2 * rows:
             part = parts.pop()
@@ -432,7 +421,7 @@ class Repository(RepositoryContents):
         with self._store.writer(self.stream) as writer, writer.begin_write_event() as file:
             file.write(event)
         self._parts = [*parts, IndexPart(file.pointer.offset, start, rows)]
-        self._indexed_to, self._inserts_since = self._next, 0
+        self._indexed_to, self._indexed_count, self._inserts_since = self._next, len(self._index), 0
         self._store.register_consumer(self.stream, _CONSUMER, StreamCut.of(self.stream, {SEGMENT: file.pointer.offset}))
 
     def _may_register(self) -> bool:
@@ -445,6 +434,3 @@ class Repository(RepositoryContents):
         except NotPermitted:
             self._writes_index = False
         return self._writes_index
-
-    def _event(self, address: int) -> bytes:
-        return self._store.fetch_event(EventPointer(self.stream, SEGMENT, address))

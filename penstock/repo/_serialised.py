@@ -46,15 +46,15 @@ def blocks_of(stream: RecordStream) -> Iterator[bytes]:
         for factory in record.entries:
             if isinstance(factory, StoredFactory) and factory.read_pieces is not None:
                 if items:
-                    yield encode_block(items, level=_LEVEL)
-                    items, size = [], 0
+                    block, items, size = encode_block(items, level=_LEVEL), [], 0
+                    yield block
                 yield from factory.read_pieces()
                 continue
             items.append(_item(record.key_prefix, factory))
             size += items[-1].size
             if size >= _BLOCK_SIZE or len(items) == _BLOCK_ITEMS:
-                yield encode_block(items, level=_LEVEL)
-                items, size = [], 0
+                block, items, size = encode_block(items, level=_LEVEL), [], 0  # which are gone while it is sent
+                yield block
     if items:
         yield encode_block(items, level=_LEVEL)
 

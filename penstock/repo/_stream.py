@@ -13,6 +13,7 @@ from penstock.repo._keys import INVENTORIES, REVISIONS, Key, common_prefix
 from penstock.repo._ordering import parents_first
 from penstock.repo._packer import Packer
 from penstock.repo._records import TOPOLOGICAL, UNORDERED, AbsentFactory, Record
+from penstock.repo._refs import REFS
 from penstock.repo._search import found_revisions
 
 if TYPE_CHECKING:
@@ -30,15 +31,24 @@ Ordering = Literal["unordered", "topological"]
 
 @dataclass(frozen=True, slots=True)
 class StreamCheck:
-    """What a check has found: how many items are whole, what is missing, and what is wrong."""
+    """What a check has found: how many items are not wrong, what is missing, and what is wrong.
+
+    ``items`` belong to revisions; each change of the names has left one of the ``name_lists``. ``foreign_events`` are
+    events of the stream that belong to no insert. Deltas on items that are missing, or that are ``elsewhere``, are
+    counted as ``unresolved``, too. A bundle of changes names the items that are elsewhere.
+    """
 
     items: int
     missing: tuple[Key, ...]
     errors: tuple[PenstockError, ...]
+    elsewhere: tuple[Key, ...] = ()
+    unresolved: int = 0
+    name_lists: int = 0
+    foreign_events: int = 0
 
     @property
     def is_good(self) -> bool:
-        """Whether everything could be reconstructed, and is what its sha1 says."""
+        """Whether nothing is missing, and all that could be reconstructed is what its sha1 says."""
         return not self.missing and not self.errors
 
 
@@ -74,7 +84,9 @@ class RepositoryStream:
             except (RepositoryError, CorruptData) as error:
                 errors.setdefault(str(error), error)
             missing = tuple(sorted({*packer.missing, *packer.absent}))
-            return StreamCheck(len(packer.added), missing, tuple(errors.values()))
+            held, lists = packer.held_count, packer.count_of(REFS)
+            items = packer.added_count + held - lists
+            return StreamCheck(items, missing, tuple(errors.values()), unresolved=held, name_lists=lists)
 
 
 def stream_of(items: Items, search: Search, ordering: Ordering, *, complete_inventory: bool) -> RepositoryStream:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from penstock.server._addresses import listen
+    from penstock.server._cluster_status import cluster_members
     from penstock.server._config import Config, load_config
-    from penstock.server._leases import cluster_servers
+    from penstock.server._local_cluster import local_cluster
+    from penstock.server._plog_server import PlogServerSettings, run_plog_server
     from penstock.server._run import Server, run
     from penstock.server._service import FlightService
     from penstock.server._tls import load_certificate
@@ -21,26 +23,32 @@ __all__ = [
     "USERS_FILE",
     "Config",
     "FlightService",
+    "PlogServerSettings",
     "Server",
     "Users",
-    "cluster_servers",
+    "cluster_members",
     "listen",
     "load_certificate",
     "load_config",
+    "local_cluster",
     "run",
+    "run_plog_server",
 ]
 
 _MODULES: Final = {
     "USERS_FILE": "_users",
     "Config": "_config",
     "FlightService": "_service",
+    "PlogServerSettings": "_plog_server",
     "Server": "_run",
     "Users": "_users",
-    "cluster_servers": "_leases",
+    "cluster_members": "_cluster_status",
     "listen": "_addresses",
     "load_certificate": "_tls",
     "load_config": "_config",
+    "local_cluster": "_local_cluster",
     "run": "_run",
+    "run_plog_server": "_plog_server",
 }
 
 if not TYPE_CHECKING:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
 import re
 import socket
 from contextlib import suppress
@@ -12,13 +14,14 @@ from urllib.parse import unquote
 
 from penstock.errors import AddressUnusable
 
-__all__ = ["listen", "names_of", "split_peer", "written_address"]
+__all__ = ["is_address", "is_loopback", "listen", "names_of", "split_peer", "usable_port", "written_address"]
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _IPV4: Final = Path("/proc/net/fib_trie")
 _IPV6: Final = Path("/proc/net/if_inet6")
 _LOCAL_IPV4: Final = re.compile(r"\|-- ([\d.]+)\n\s+/32 host LOCAL")
 _BACKLOG: Final = 1024
+_ATTEMPTS_MAX: Final = 20  # at a port that is free at every address of a name
 
 
 def names_of(host: str) -> list[str]:
@@ -54,15 +57,68 @@ def _text(path: Path) -> str:
         return ""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there, at ``::`` also for IPv4; connections wait in it until they are accepted."""
+def listen(host: str, port: int, *, setting: str | None = None) -> socket.socket:
+    """Return a socket that listens there, at ``::`` also for IPv4; connections wait in it until they are accepted.
+
+    An error advises to change the setting, or else the port.
+    """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         is_for_both = address[0] == "::" and socket.has_dualstack_ipv6()
         return socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=is_for_both)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]  # the rest repeats the address
-        raise AddressUnusable(f"{host}:{port}", reason=reason) from error
+        raise AddressUnusable(f"{host}:{port}", reason=reason, setting=setting) from error
+
+
+def usable_port(host: str, port: int, *, setting: str) -> int:
+    """Return the port, or a free one for 0, after a look whether it is free at every address of the host.
+
+    gRPC itself would share a port that is in use. Of a name with several addresses, as ``localhost``, it takes those
+    that are free, and does not mention the others: a client that tries another one first reaches another program.
+    """
+    addresses = _LOOPBACK[1:] if host == "localhost" else _resolved(host)  # gRPC takes both for localhost
+    for attempt in range(1, _ATTEMPTS_MAX + 1):
+        with listen(host, port, setting=setting) as first:
+            found: int = first.getsockname()[1]
+            in_use = _first_in_use(set(addresses) - {first.getsockname()[0]}, found)
+        if in_use is None:
+            return found
+        if port or attempt == _ATTEMPTS_MAX:
+            raise AddressUnusable(written_address(in_use, found), reason=os.strerror(errno.EADDRINUSE), setting=setting)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _first_in_use(addresses: set[str], port: int) -> str | None:
+    """Return an address where the port is in use; one that this machine lacks does not count."""
+    for address in addresses:
+        try:
+            socket.create_server((address, port), family=_family(address)).close()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return address
+    return None
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def is_address(host: str) -> bool:
+    """Return whether a host is an address, and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def split_peer(peer: str) -> tuple[str, str]:

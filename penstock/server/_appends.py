@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.server._session import SessionOver
 from penstock.server._writers import ClientWriter
-from penstock.wire import pack_error, pack_plain, unpack_shared
+from penstock.wire import SMALL_SIZE_MAX, pack_error, pack_plain, unpack_shared
 from penstock.wire.operations import writers
 
 if TYPE_CHECKING:
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
     from pyarrow import flight
 
+    from penstock.ports import Bytes
     from penstock.server._session import Session
-    from penstock.wire import ByteBudget
+    from penstock.wire import Acknowledgement, ByteBudget
 
     Check = Callable[[writers.AppendBlocks], None]
     """Raises why the client may not append blocks of a writer."""
 
-__all__ = ["append_blocks", "append_shared", "message_size"]
+__all__ = ["WriterAppends", "acknowledged_together", "append_blocks", "append_shared", "message_size"]
 
 
 def message_size(chunk: flight.FlightStreamChunk) -> int:
@@ -45,20 +46,15 @@ def append_blocks(
     answer: flight.FlightMetadataWriter,
 ) -> None:
     """Append the blocks of one writer: each message is one, and says how many follow that are acknowledged with it."""
-    call = writers.AppendBlocks.of([number])
-    writer: ClientWriter = session.get(call.writer, ClientWriter)
-    under_way = _UnderWay(session.budget, writer)
+    appends = WriterAppends(session, writers.AppendBlocks.of([number]), check)
     try:
         for chunk in chunks:
             session.note_seen()
-            check(call)
-            under_way.take(message_size(chunk))
-            if writer.submit(chunk.data, _metadata(chunk)) == 0:
-                acknowledged = writer.acknowledge()
-                under_way.end()
+            acknowledged = appends.put(chunk.data, _metadata(chunk), size=message_size(chunk))
+            if acknowledged is not None:
                 _answer(session, acknowledged, answer)
     finally:
-        under_way.end()
+        appends.end()
 
 
 def append_shared(
@@ -70,13 +66,46 @@ def append_shared(
     """Append blocks of several writers: each message has some, which are acknowledged together, writer by writer."""
     for chunk in chunks:
         session.note_seen()
-        with session.budget.held(message_size(chunk)):
-            found = _submitted(session, unpack_shared(_metadata(chunk)), check)
-            acknowledged = [
-                writer.acknowledge() if isinstance(writer, ClientWriter) else ([], pack_error(writer))
-                for writer in found
-            ]
-        _answer(session, acknowledged, answer)
+        _answer(session, acknowledged_together(session, _metadata(chunk), check, size=message_size(chunk)), answer)
+
+
+def acknowledged_together(session: Session, message: bytes, check: Check, *, size: int) -> list[Acknowledgement]:
+    """Append the blocks in a message; return the acknowledgement of each writer once they are durable."""
+    with session.budget.held(size):
+        return [
+            writer.acknowledge() if isinstance(writer, ClientWriter) else ([], pack_error(writer))
+            for writer in _submitted(session, unpack_shared(message), check)
+        ]
+
+
+class WriterAppends:
+    """The blocks of one writer, which come one by one, and are acknowledged some together."""
+
+    def __init__(self, session: Session, call: writers.AppendBlocks, check: Check) -> None:
+        self._call, self._check = call, check
+        self._writer: ClientWriter = session.get(call.writer, ClientWriter)
+        self._under_way = _UnderWay(session.budget, self._writer)
+
+    @property
+    def number(self) -> int:
+        """The number of the writer."""
+        return self._call.writer
+
+    def put(
+        self, batch: pa.RecordBatch | None, metadata: Bytes, *, size: int, size_max: int = SMALL_SIZE_MAX
+    ) -> Acknowledgement | None:
+        """Append a block; return the acknowledgement, once they are durable, if it is the last of some."""
+        self._check(self._call)
+        self._under_way.take(size)
+        if self._writer.submit(batch, metadata, size_max=size_max):
+            return None
+        acknowledged = self._writer.acknowledge()
+        self._under_way.end()
+        return acknowledged
+
+    def end(self) -> None:
+        """Return the budget of blocks that are not acknowledged."""
+        self._under_way.end()
 
 
 def _submitted(session: Session, blocks: list[tuple[int, bytes]], check: Check) -> list[ClientWriter | PenstockError]:

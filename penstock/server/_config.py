@@ -6,7 +6,6 @@ environment and ``--max-connections`` on the command line. What is wrong is told
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 import socket
@@ -18,6 +17,8 @@ import msgspec
 from msgspec import Meta
 
 from penstock.errors import BadConfig
+from penstock.model import UNDECODABLE
+from penstock.server._addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,7 @@ _COMMAND_LINE: Final = "command line"
 _PROGRAM: Final = "Config"
 _FILE_SIZE_MAX: Final = 1 << 20
 _HOST_AND_PORT: Final = re.compile(r"[^\s/@,]+:\d{1,5}")
-_PLOGS: Final = ("file:", "s3://", "az://")  # where several servers find the same plogs
+_PLOGS: Final = ("file:", "s3://", "az://", "cluster:")  # where several servers find the same plogs
 _CPO: Final = ("sqlite:", "postgresql://", "postgresql+psycopg://")
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -51,6 +52,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[Text, Meta(description="The name or address to listen on.")] = "127.0.0.1"
     # PENS on a telephone
     port: Annotated[Port, Meta(description="The port of Arrow Flight; 0 selects a free port.")] = 7367
+    block_port: Annotated[
+        Port, Meta(description="The port for blocks of a server without TLS; 0 selects a free port.")
+    ] = 0
     http_port: Annotated[Port, Meta(description="The port of health, metrics and FutoIn.")] = 7368
     futoin_stream: Annotated[Text, Meta(title="STREAM", description="The stream that is served at /futoin.")] = (
         "futoin/events"
@@ -101,6 +105,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.5
     max_calls: Annotated[Count, Meta(description="The maximum number of calls; each has a thread.")] = 4_000
     max_reads: Annotated[Count, Meta(description="The maximum number of reads that are being sent.")] = 256
+    max_searches: Annotated[Count, Meta(description="The maximum number of streams of repositories being sent.")] = 8
     max_handles: Annotated[Count, Meta(description="The maximum number of open writers and readers.")] = 50_000
     max_uploads: Annotated[Count, Meta(description="The maximum number of large events being written.")] = 256
     max_watches: Annotated[Count, Meta(description="The maximum number of segments watched for clients.")] = 100_000
@@ -131,10 +136,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_local(self) -> bool:
         """Whether only this machine reaches the server."""
-        try:
-            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     @property
     def advertised(self) -> str:
@@ -193,29 +195,30 @@ def load_config(
 
 def _read(path: Path | None) -> dict[str, Any]:
     try:
-        with Path(path or CONFIG_FILE).open("rb") as file:
+        with (path or Path(CONFIG_FILE)).open("rb") as file:
             text = file.read(_FILE_SIZE_MAX).decode()
         return tomllib.loads(text)
     except FileNotFoundError:
         if path is None:
             return {}
         raise
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise BadConfig(str(path or CONFIG_FILE), "the whole file", reason=f"it is not valid TOML ({error})") from error
 
 
 def _converted(where: str, key: str, value: object, *, strict: bool) -> Any:  # noqa: ANN401
     """Return a value of the kind that the setting has; text from the environment may be any of them."""
-    name = _spelled(key, where)
     try:
         found = msgspec.convert(value, _KINDS[key], strict=strict)
     except msgspec.ValidationError as error:
-        raise BadConfig(where, name, reason=f"invalid value {value!r}: {_in_words(error)}") from None
+        reason = _in_words(error)
     except UnicodeEncodeError:
-        raise BadConfig(where, name, reason=f"invalid value {value!r}: it is not a text") from None
-    if isinstance(found, float) and not math.isfinite(found):
-        raise BadConfig(where, name, reason=f"invalid value {value!r}: use a finite number")
-    return found
+        reason = "it is not a text"
+    else:
+        if not isinstance(found, float) or math.isfinite(found):
+            return found
+        reason = "use a finite number"
+    raise BadConfig(where, _spelled(key, where), reason=f"invalid value {value!r}: {reason}")
 
 
 def _spelled(key: str, where: str) -> str:
@@ -225,8 +228,29 @@ def _spelled(key: str, where: str) -> str:
     return f"--{key.replace('_', '-')}" if where == _COMMAND_LINE and key != "store" else key
 
 
+_WORDS: Final = (
+    (r" - at .*", ""),
+    (r"`", ""),
+    (r" \| null", ""),
+    (r"\bint\b", "a whole number"),
+    (r"\bfloat\b", "a number"),
+    (r"\bstr\b", "a text"),
+    (r"\bbool\b", "true or false"),
+    (r"^Expected", "use"),
+    (r", got ", ", not "),
+    (r" of length >= 1$", " that is not empty"),
+    (r" <= (\S+)$", r" up to \1"),
+    (r" >= (\S+)$", r" from \1 on"),
+    (r" > (\S+)$", r" above \1"),
+)
+
+
 def _in_words(error: msgspec.ValidationError) -> str:
-    return str(error).replace("`", "").replace("Expected", "it is").split(" - at")[0]
+    """Return what msgspec found, in words for people who do not know Python."""
+    text = str(error)
+    for pattern, words in _WORDS:
+        text = re.sub(pattern, words, text)
+    return text
 
 
 class _Contradiction(Exception):

@@ -38,6 +38,7 @@ _DATA, _HEADERS, _RST_STREAM, _CONTINUATION = 0, 1, 3, 9
 _END_STREAM: Final = 1
 _STREAM: Final = 0x7FFF_FFFF  # the other bit is reserved
 _HEADER_MAX: Final = 64 << 10  # a thousand columns
+_PIECE_MIN: Final = 1 << 10  # a smaller piece in the middle of a message counts as no content
 _UNFINISHED_MAX: Final = 4096  # streams that are in the middle of a message
 
 _NUMBER, _DESCRIPTOR, _HEADER, _METADATA, _BODY = 0x08, 0x0A, 0x12, 0x1A, 0xC2  # the first bytes of tags
@@ -76,7 +77,8 @@ class FrameFollower:
         self._messages: dict[int, _GrpcMessage] = {}  # those that have not come as a whole, by stream
         self.calls: Final = set[int]()  # streams that have begun, and that neither side has ended
         self.cancelled = 0  # calls that the client has ended; the server may still work on them
-        self.idle_frames = 0  # those without data
+        self.idle_frames = 0  # those without content
+        self.content_frames = 0
 
     def feed(self, data: memoryview) -> None:
         """Take what came next; ``Refused`` if it, and all that follows, must not be passed on."""
@@ -109,7 +111,10 @@ class FrameFollower:
     def _begin_frame(self, size_high: int, size_low: int, kind: int, flags: int, stream: int) -> None:
         self._left, stream = size_high << 8 | size_low, stream & _STREAM
         self._stream = stream if kind == _DATA else 0
-        self.idle_frames += kind != _DATA or not self._left
+        if kind == _DATA and self._left >= (_PIECE_MIN if stream in self._messages else 1):
+            self.content_frames += 1
+        else:
+            self.idle_frames += 1
         if kind == _DATA:
             if flags & ~_END_STREAM:
                 raise Refused("a frame of data with padding")  # which gRPC does not understand either
@@ -142,12 +147,13 @@ class FrameFollower:
 
 
 class AnswerFollower:
-    """The frames that the server sends: which streams they end."""
+    """The frames that the server sends: which streams they end, and how many have content."""
 
     def __init__(self, calls: set[int]) -> None:
         self._calls = calls
         self._head = b""
         self._left = 0
+        self.content_frames = 0
 
     def feed(self, data: memoryview) -> None:
         """Take what came next, and remove the calls that it ends."""
@@ -159,7 +165,9 @@ class AnswerFollower:
             if len(head) == _FRAME.size:
                 self._head = b""
                 size_high, size_low, kind, flags, stream = _FRAME.unpack(head)
-                place += size_high << 8 | size_low
+                size = size_high << 8 | size_low
+                place += size
+                self.content_frames += kind == _DATA and size > 0
                 if kind == _RST_STREAM or (kind <= _HEADERS and flags & _END_STREAM):
                     self._calls.discard(stream & _STREAM)
         self._left = place - len(data)

@@ -16,6 +16,10 @@ Where a user has more of them than the service permits, or a client that is not 
 nothing more is read from connections with many until some have ended. A call that the client has cancelled counts for
 another second: gRPC ends it sometime, and does not say when.
 
+Frames without content are counted, too: clients of gRPC send a few for each frame with content, in either direction. A
+connection with many more is closed, because each takes the front as long as a small message, and takes nothing from the
+client.
+
 The socket to gRPC has the address of the client for a name, so that the address is what a call's ``peer()`` says: the
 rest of the server knows nothing of the front. The connections are observed and closed at the client's side, as those
 without a front.
@@ -29,7 +33,6 @@ import os
 import secrets
 import select
 import socket
-import ssl
 import threading
 import time
 from collections import Counter, deque
@@ -38,34 +41,31 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from penstock.server._addresses import written_address
-from penstock.server._frames import AnswerFollower, FrameFollower, Refused
+from penstock.server._frames import Refused
+from penstock.server._front_connection import CLIENT_ENDED, GONE, IN, READ_SIZE, FrontConnection
+from penstock.server._limits import IdleFrameLimit
 from penstock.server._service import FlightService
-from penstock.server._tls_socket import RECEIVED_MAX, TlsSocket
+from penstock.server._tls_socket import TlsSocket
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
-    from penstock.server._limits import Limits
+    from penstock.server._limits import Limits, QuotaUse
     from penstock.server._permissions import Guard
     from penstock.stream import Engine
 
 __all__ = ["FrontedService"]
 
-_READ_SIZE: Final = 128 << 10
-_RECORD_SIZE: Final = 16 << 10  # the most that TLS has in one piece
-_TURN_S: Final = 0.001  # a client whose bytes take longer to follow has fewer of them followed at a time
-_TURN_SIZE_MIN: Final = 1 << 10
 _PAUSE_S: Final = 0.1  # between attempts to accept when there are no descriptors left
 _ACCEPTED_AT_ONCE: Final = 64
 _CALLS_FREE: Final = 16  # that every connection may have
 _CALLS_MORE: Final = 100  # above those that the service permits, which refuses them itself
 _IDLE_FRAMES_MAX: Final = 1_000  # before a call is accepted: clients send about ten
-_CANCELLED_S: Final = 1.0  # for which a cancelled call counts
+_IDLE_FRAMES_AT_ONCE: Final = 2_000  # that no content excuses
+_IDLE_FRAMES_S: Final = 100  # of those, in a second: a client of gRPC pings once in some seconds
 _RESUME_S: Final = 0.05
 _HANG_UP_S: Final = 5.0
-_IN, _OUT, _GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EPOLLERR
-_ENDED: Final = select.EPOLLRDHUP  # it sends no more: to be asked for where its bytes are not read
-_NOTHING: Final = memoryview(b"")
 _logger: Final = logging.getLogger("penstock.server")
 
 
@@ -73,13 +73,21 @@ class FrontedService(FlightService):
     """A Flight service that only its front can connect to; its port is the front's."""
 
     def __init__(
-        self, store: Engine, listener: socket.socket, *, guard: Guard | None, tls: ssl.SSLContext | None, limits: Limits
+        self,
+        store: Engine,
+        listener: socket.socket,
+        *,
+        guard: Guard | None,
+        tls: ssl.SSLContext | None,
+        limits: Limits,
+        block_listener: socket.socket | None = None,
     ) -> None:
         self._public_port: int = listener.getsockname()[1]
         with ExitStack() as parts:
             parts.enter_context(listener)
             with TemporaryDirectory(prefix="penstock-") as folder:
-                super().__init__(store, f"grpc+unix://{folder}/sock", guard=guard, limits=limits)
+                location = f"grpc+unix://{folder}/sock"
+                super().__init__(store, location, guard=guard, limits=limits, block_listener=block_listener)
                 server = os.open(f"{folder}/sock", os.O_PATH | os.O_CLOEXEC)  # from now on it has no other name
             parts.callback(os.close, server)
             self._front = Front(listener, f"/proc/self/fd/{server}", tls, self._connections.user_of, limits)
@@ -89,6 +97,10 @@ class FrontedService(FlightService):
     def port(self) -> int:
         """The port that clients connect to."""
         return self._public_port
+
+    def quotas(self) -> list[QuotaUse]:
+        """Return the limit and the use of each kind of thing that is limited."""
+        return [*super().quotas(), self._front.use()]
 
     def shutdown(self) -> None:
         """End the service, and then the front, which passes on what it has said."""
@@ -115,22 +127,27 @@ class Front:
         self._calls_max = limits.share_of_user(limits.max_calls) + _CALLS_MORE
         self._calls_max_anonymous = limits.max_calls + _CALLS_MORE
         self._calls: Counter[str] = Counter()  # by user
-        self._paused: dict[_Relay, float] = {}  # those that have too many calls, and since when
+        self._idle_frames = IdleFrameLimit("idle_frames", at_once=_IDLE_FRAMES_AT_ONCE, per_s=_IDLE_FRAMES_S)
+        self._paused: dict[FrontConnection, float] = {}  # those that have too many calls, and since when
         self._patience_s = limits.header_timeout_s
         self._resumes_at = 0.0
         self._epoll = select.epoll()
-        self._buffer = memoryview(bytearray(_READ_SIZE))
-        self._connections: dict[int, _Relay] = {}  # by the descriptors of both sides
-        self._waiting: dict[bool, deque[_Relay]] = {
+        self._buffer = memoryview(bytearray(READ_SIZE))
+        self._connections: dict[int, FrontConnection] = {}  # by the descriptors of both sides
+        self._waiting: dict[bool, deque[FrontConnection]] = {
             True: deque(),
             False: deque(),
         }  # for a turn; by whether authenticated
         self._is_full = False  # there are no descriptors left
         self._ends_at = math.inf
         listener.setblocking(False)
-        self._epoll.register(listener, _IN)
+        self._epoll.register(listener, IN)
         self._thread = threading.Thread(target=self._work, name="penstock-front", daemon=True)
         self._thread.start()
+
+    def use(self) -> QuotaUse:
+        """Return how many frames without content clients send, and how many connections were closed for them."""
+        return self._idle_frames.use()
 
     def end(self) -> None:
         """Accept no more, and end when the connections have: the server has closed its side of them."""
@@ -154,32 +171,32 @@ class Front:
                 self._resume()
             if was_full and self._ends_at == math.inf:
                 self._is_full = False
-                self._epoll.register(self._listener, _IN)
+                self._epoll.register(self._listener, IN)
         for connection in set(self._connections.values()):
             self._close(connection)
 
-    def _on_event(self, connection: _Relay, number: int, events: int) -> None:
-        is_said = number == connection.client.fileno() and not events & (_GONE | _ENDED)
+    def _on_event(self, connection: FrontConnection, number: int, events: int) -> None:
+        is_said = number == connection.client.fileno() and not events & (GONE | CLIENT_ENDED)
         if is_said and self._user(connection) is None:
             self._let_wait(connection)
             connection.set_masks()
         else:
             self._handle(connection, number, events)
 
-    def _let_wait(self, connection: _Relay) -> None:
+    def _let_wait(self, connection: FrontConnection) -> None:
         if not connection.is_waiting:
             connection.is_waiting = True
             self._waiting[self._user(connection) is not None].append(connection)
 
-    def _give_turn(self, waiting: deque[_Relay]) -> None:
+    def _give_turn(self, waiting: deque[FrontConnection]) -> None:
         """Let the first of those who wait have its turn, unless it is closed."""
         if waiting:
             connection = waiting.popleft()
             connection.is_waiting = False
             if (number := connection.client.fileno()) in self._connections:
-                self._handle(connection, number, _IN)
+                self._handle(connection, number, IN)
 
-    def _handle(self, connection: _Relay, number: int, events: int) -> None:
+    def _handle(self, connection: FrontConnection, number: int, events: int) -> None:
         try:
             if number != connection.client.fileno():
                 connection.on_server(events)
@@ -200,14 +217,16 @@ class Front:
             _logger.exception("a connection failed", extra={"peer": connection.peer})
             self._close(connection)
 
-    def _user(self, connection: _Relay) -> str | None:
+    def _user(self, connection: FrontConnection) -> str | None:
         """Return the user of a connection; once it has one, it stays."""
         if connection.user is None:
             connection.user = self._user_of(connection.peer)
         return connection.user
 
-    def _count_calls(self, connection: _Relay) -> None:
+    def _count_calls(self, connection: FrontConnection) -> None:
         """Pause a connection with too many calls; ``Refused`` if it has them for long, or only keeps the front busy."""
+        if connection.is_flood():
+            raise Refused("too many frames without content")
         user, calls = self._user(connection), connection.calls()
         if user is None:
             has_too_many = True
@@ -249,24 +268,24 @@ class Front:
             side: socket.socket | TlsSocket = TlsSocket(client, self._tls)
         else:
             side = client
-        self._epoll.register(side, _IN)
-        self._connections[side.fileno()] = _Relay(side, peer, self._epoll, self._buffer)
+        self._epoll.register(side, IN)
+        self._connections[side.fileno()] = FrontConnection(side, peer, self._epoll, self._buffer, self._idle_frames)
 
-    def _connect(self, connection: _Relay) -> None:
+    def _connect(self, connection: FrontConnection) -> None:
         """Connect to the server, now that the client has sent something that may be passed on."""
         server = socket.socket(socket.AF_UNIX)
         try:
             server.setblocking(False)
             server.bind(f"\0{secrets.token_hex(8)}/{connection.peer}")  # or another process could take the name first
             server.connect(self._path)
-            self._epoll.register(server, _IN)
+            self._epoll.register(server, IN)
         except BaseException:
             server.close()
             raise
         self._connections[server.fileno()] = connection
         connection.connected(server)
 
-    def _close(self, connection: _Relay) -> None:
+    def _close(self, connection: FrontConnection) -> None:
         self._paused.pop(connection, None)
         if connection.user is not None:
             self._calls[connection.user] -= connection.counted
@@ -281,169 +300,3 @@ class Front:
                 with suppress(OSError):  # a forked child may have a copy, which closing does not end
                     side.shutdown(socket.SHUT_RDWR)
                 side.close()
-
-
-class _Relay:
-    """A client, the connection to the server that was made for it, and what is on its way between them.
-
-    ``OSError`` or ``EOFError`` if the connection is over, ``Refused`` if it has to be.
-    """
-
-    def __init__(self, client: socket.socket | TlsSocket, peer: str, epoll: select.epoll, buffer: memoryview) -> None:
-        self.client, self.peer = client, peer
-        self.server: socket.socket | None = None
-        self._epoll, self._buffer = epoll, buffer  # which are those of all connections
-        self._follower = FrameFollower()
-        self._answers = AnswerFollower(self._follower.calls)
-        self._cancelled: deque[tuple[float, int]] = deque()  # calls that were cancelled of late
-        self._cancelled_count = 0  # of those, and of all before
-        self.user: str | None = None
-        self.counted = 0  # its calls, among those of its user
-        self.is_paused = False
-        self._is_shaking_hands = isinstance(client, TlsSocket)
-        self.is_waiting = False  # for its turn
-        self._to_server = self._to_client = _NOTHING  # what could not be sent yet
-        self._unread = _NOTHING  # what the client has sent, and was not looked at yet
-        self._turn_size = _TURN_SIZE_MIN
-        self._has_client_ended = self._has_server_gone = False
-        self._client_mask = self._server_mask = _IN
-
-    def on_client(self, events: int) -> bool:
-        """Read from the client, or send to it; return whether a server is needed."""
-        if events & (_GONE | _ENDED):
-            raise EOFError
-        if self._is_shaking_hands and not self._shake_hands():
-            return False
-        if self._is_client_full():
-            self._flush_to_client()
-            while self._has_server_gone and not self._is_client_full():
-                self._read_server()
-        if (events & _IN or self._unread) and not (self._to_server or self._has_client_ended or self.is_paused):
-            self._read_client()
-        return self.server is None and bool(self._to_server)
-
-    def connected(self, server: socket.socket) -> None:
-        """Send what the client has sent before there was a server."""
-        self.server = server
-        self._flush_to_server()
-
-    def on_server(self, events: int) -> None:
-        """Read from the server, or send to it."""
-        assert self.server is not None, "it is the server's descriptor"
-        if self._to_server:
-            self._flush_to_server()
-        if not self._is_client_full():
-            if events & (_IN | _GONE):
-                self._read_server()
-        elif events & _GONE:  # what it has said before is read when the client has taken the rest
-            self._has_server_gone = True
-            self._epoll.unregister(self.server)
-
-    def calls(self) -> int:
-        """Return how many calls are under way, as far as can be known here."""
-        cancelled = self._follower.cancelled - self._cancelled_count
-        if cancelled:
-            self._cancelled.append((time.monotonic(), cancelled))
-            self._cancelled_count += cancelled
-        while self._cancelled and self._cancelled[0][0] < time.monotonic() - _CANCELLED_S:
-            self._cancelled.popleft()
-        return len(self._follower.calls) + sum(count for _, count in self._cancelled)
-
-    @property
-    def idle_frames(self) -> int:
-        """The number of frames without data that the client has sent."""
-        return self._follower.idle_frames
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether there is something that the client has sent, and that is passed on when the others had their turn."""
-        return bool(self._unread) and not self._to_server
-
-    def set_masks(self) -> None:
-        """Wait for those sides from which something can be passed on, or to which something waits."""
-        if self.is_waiting:
-            client = 0
-        else:
-            is_read = not (self._to_server or self._has_client_ended or self.is_paused)
-            client = (_OUT if self._is_client_full() else 0) | (_IN if is_read else 0)
-            client |= _ENDED if self.is_paused else 0
-        server = (_OUT if self._to_server else 0) | (0 if self._is_client_full() else _IN)
-        if client != self._client_mask:
-            self._epoll.modify(self.client, client)
-        if server != self._server_mask and self.server is not None and not self._has_server_gone:
-            self._epoll.modify(self.server, server)
-        self._client_mask, self._server_mask = client, server
-
-    def _shake_hands(self) -> bool:
-        """Go on with the handshake of TLS; return whether it is over: then there may be data already."""
-        assert isinstance(self.client, TlsSocket), "only TLS has a handshake"
-        with suppress(ssl.SSLWantReadError):
-            self.client.do_handshake()
-            self._is_shaking_hands = False
-        return not self._is_shaking_hands
-
-    def _is_client_full(self) -> bool:
-        """Whether something waits that could not be sent to the client."""
-        return bool(self._to_client) or (isinstance(self.client, TlsSocket) and self.client.has_unsent)
-
-    def _flush_to_client(self) -> None:
-        if isinstance(self.client, TlsSocket):
-            self.client.flush()
-        self._to_client = _send(self.client, self._to_client)
-
-    def _read_client(self) -> None:
-        data = self._unread or _receive(self.client, self._buffer)
-        if data is None:
-            return
-        if not data:
-            self._has_client_ended = True
-            self._flush_to_server()
-            return
-        data, self._unread = data[: self._turn_size], memoryview(bytes(data[self._turn_size :]))
-        begun = time.thread_time()
-        self._follower.feed(data)
-        is_slow = time.thread_time() - begun > _TURN_S
-        self._turn_size = max(_TURN_SIZE_MIN, self._turn_size // 2) if is_slow else min(_READ_SIZE, self._turn_size * 2)
-        if self.server is not None:
-            data = _send(self.server, data)
-        self._to_server = memoryview(bytes(data))
-
-    def _flush_to_server(self) -> None:
-        if self.server is None:
-            raise EOFError
-        self._to_server = _send(self.server, self._to_server)
-        if self._has_client_ended and not self._to_server:
-            self.server.shutdown(socket.SHUT_WR)
-
-    def _read_server(self) -> None:
-        assert self.server is not None, "it is connected"
-        data = _receive(self.server, self._buffer)
-        if data is None:
-            return
-        if not data:
-            raise EOFError
-        self._answers.feed(data)
-        self._to_client = memoryview(bytes(_send(self.client, data)))
-
-
-def _receive(side: socket.socket | TlsSocket, buffer: memoryview) -> memoryview | None:
-    """Return what has come, nothing at the end, and None if there is nothing yet."""
-    size = 0
-    try:
-        while size <= len(buffer) - RECEIVED_MAX:  # TLS must not hold a rest, which epoll would not report
-            part = side.recv_into(buffer[size:])
-            size += part
-            if part < _RECORD_SIZE // 2 or not isinstance(side, TlsSocket):
-                break
-    except (BlockingIOError, ssl.SSLWantReadError):
-        if not size:
-            return None
-    return buffer[:size]
-
-
-def _send(side: socket.socket | TlsSocket, data: memoryview) -> memoryview:
-    """Send what can be sent at once; return the rest."""
-    with suppress(BlockingIOError):
-        while data:
-            data = data[side.send(data) :]
-    return data

@@ -7,6 +7,7 @@ import base64
 import ipaddress
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,6 +54,7 @@ __all__ = ["FutoinPort"]
 _PATHS: Final = "invalid path: FutoIn is served at /futoin, and at /futoin/<scope>/<stream>"
 _BODY_MAX: Final = 16 << 20  # read to the end: a client that is still sending when the connection ends loses the answer
 _CLOSE_POLICY: Final = 1008
+_TURN_MESSAGES: Final = 32  # of one connection, before others have their turn: a few milliseconds
 _CLOSE_S: Final = 1.0
 _WEBSOCKETS: Final = QuotaKind("max_connections", "WebSockets")
 
@@ -160,14 +162,16 @@ class FutoinPort:
                 await receiving
 
     async def _receive(self, socket: WebSocket, peer: Peer) -> None:
-        """Take messages until the peer is gone."""
-        while True:
+        """Take messages until the peer is gone; when it has sent very many, others have their turn in between."""
+        for number in count(1):
             message = await socket.receive()
             if message["type"] != "websocket.receive":
                 return
             text = message.get("text")
             data: bytes = message["bytes"] if text is None else text.encode()
             await peer.receive(data, is_text=text is not None)
+            if number % _TURN_MESSAGES == 0:
+                await asyncio.sleep(0)
 
     async def _wait_for_silence(self, peer: Peer, place: _Place) -> None:
         """Return when a peer has been silent for too long; one that is pushed events may be silent."""

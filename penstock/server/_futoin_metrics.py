@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from penstock.errors import StreamError
+from penstock.errors import PenstockError
 from penstock.events.consumers import CONSUMER_PREFIX
 from penstock.server._metrics import NAMES_MAX
 
@@ -48,7 +48,7 @@ class FutoinCollector(Collector):
 
     def _behind(self) -> Iterator[tuple[str, str, int]]:
         for stream in sorted(self._store.catalog.streams):
-            with suppress(StreamError):  # it may have been deleted meanwhile
+            with suppress(PenstockError):  # it may have been deleted meanwhile, or its servers may be away
                 for name, cut in sorted(self._store.consumers(stream).items()):
                     if name.startswith(CONSUMER_PREFIX):
                         yield stream, name, self._store.tail(stream).offsets[0] - cut.offsets.get(0, 0)

@@ -1,7 +1,8 @@
 """Whether the server is fit to work: one answer for the HTTP port, the metrics and the log.
 
-The store answers, no sync has failed, its threads run, and the disk has space for another append. Clients without
-permission learn that something is wrong, and of which kind, but no path and no name of a stream.
+The store answers, no sync has failed, its threads run, and the disk has space for another append, or a group of plog
+servers is complete. Clients without permission learn that something is wrong, and of which kind, but no path, no
+address and no name of a stream.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = ["AnyHealth", "Health", "Trouble"]
 
 _GOOD_FOR_S: Final = 1.0
 _PATIENCE_S: Final = 5.0
+_SILENCE_MAX_S: Final = 10.0  # of a bucket: a large put may take some seconds
 _SPACE: Final = 2 << 20  # of the largest append
 _logger: Final = logging.getLogger("penstock.server")
 
@@ -55,8 +57,8 @@ class Health:
 
     status: Final = "ok"
 
-    def __init__(self, store: WatchedStore, folder: Path) -> None:
-        self._store, self._folder = store, folder
+    def __init__(self, store: WatchedStore, folder: Path | None) -> None:
+        self._store, self._folder = store, folder  # where appends need space; None: not on a disk
         self._lock = threading.Lock()
         self._found: tuple[float, Trouble | None] = (float("-inf"), None)  # when, and what
         self._ending = False
@@ -92,20 +94,38 @@ class Health:
         try:
             self._store.check_running()
             if not self._store.catalog.lock.acquire(timeout=_PATIENCE_S):  # which every call waits for
-                return _plain(f"the catalog has been locked for {_PATIENCE_S:g} s")
+                return _plain(
+                    f"a change of the catalog has not ended for {_PATIENCE_S:g} s: "
+                    "the disk, the bucket or the control plane oracle does not answer"
+                )
             self._store.catalog.lock.release()
-            background = self._store.trouble()
-            if background is not None:
-                return Trouble("background work of the store does not run", background)
-            with TemporaryFile(dir=self._folder) as file:
-                os.posix_fallocate(file.fileno(), 0, _SPACE)
-                os.fdatasync(file.fileno())
+            found = self._storage_trouble() or self._background_trouble()
+            if found is not None:
+                return found
+            if self._folder is not None:
+                with TemporaryFile(dir=self._folder) as file:
+                    os.posix_fallocate(file.fileno(), 0, _SPACE)
+                    os.fdatasync(file.fileno())
         except PenstockError as error:
             return Trouble(_kind_of(error), str(error))
         except OSError as error:
             kind = "the disk is full" if error.errno in _FULL else "the disk cannot be written"
             return Trouble(kind, f"{self._folder} cannot be written: {error.strerror or error}")
         return None
+
+    def _storage_trouble(self) -> Trouble | None:
+        bucket, replication = self._store.bucket_use, self._store.replication_use
+        if bucket is not None and bucket.silent_s > _SILENCE_MAX_S:
+            return _plain(f"the bucket has not answered for {_SILENCE_MAX_S:g} s")
+        if replication is not None and not replication.has_complete_group:
+            kind = "no group of plog servers is complete, so nothing can be written"
+            away = ", ".join(f"{address} ({reason})" for address, reason in replication.away.items())
+            return Trouble(kind, f"{kind}; away: {away}")
+        return None
+
+    def _background_trouble(self) -> Trouble | None:
+        background = self._store.trouble()
+        return None if background is None else Trouble("background work of the store does not run", background)
 
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)

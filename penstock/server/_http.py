@@ -1,4 +1,4 @@
-"""The HTTP port: health, metrics, and FutoIn.
+"""The HTTP port: health, metrics, FutoIn, and the web console.
 
 It is bounded everywhere: settings of uvicorn bound the size of a head and the time between two requests, and
 :mod:`penstock.server._http_connections` the connections, and how long a head and a whole request may take.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
@@ -21,10 +22,11 @@ from penstock.errors import NotAuthenticated, ServerError
 from penstock.server._addresses import listen
 from penstock.server._http_connections import ConnectionTable
 from penstock.server._limits import Limits
+from penstock.server._other_sites import OtherSitesRefused
 from penstock.server._permissions import ANONYMOUS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.server._config import Config
     from penstock.server._futoin import FutoinPort
     from penstock.server._health import AnyHealth
+    from penstock.server._limits import QuotaUse
     from penstock.server._login import Logins
     from penstock.server._permissions import Principal
     from penstock.server._tls import Certificate
@@ -47,12 +50,20 @@ _SCRAPES_AT_ONCE: Final = 4  # checking passwords takes threads for long; health
 
 
 def new_app(
-    health: AnyHealth, registry: CollectorRegistry, logins: Logins | None, futoin: FutoinPort | None = None
+    health: AnyHealth,
+    registry: CollectorRegistry,
+    logins: Logins | None,
+    futoin: FutoinPort | None = None,
+    console: Sequence[BaseRoute] = (),
+    *,
+    is_local: bool = True,
 ) -> Starlette:
     """Return the application; with ``logins``, figures and details are for users who may read the streams.
 
-    Without ``futoin`` it is that of a server that stands by.
+    Without ``futoin`` it is that of a server that stands by. ``console`` are the routes of the web console. Without
+    ``logins``, requests of other sites are refused, ``is_local`` says if the server is for this machine alone.
     """
+    guards = [] if logins is not None else [Middleware(OtherSitesRefused, is_local=is_local)]
     at_once = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
 
     def healthz(request: Request) -> Response:
@@ -71,8 +82,8 @@ def new_app(
 
     routes: list[BaseRoute] = [Route("/healthz", healthz), Route("/metrics", metrics)]
     if futoin is None:
-        return Starlette(routes=[*routes, *_STANDBY_ROUTES])
-    return Starlette(routes=[*routes, *futoin.routes], lifespan=futoin.lifespan)
+        return Starlette(routes=[*routes, *_STANDBY_ROUTES], middleware=guards)
+    return Starlette(routes=[*routes, *futoin.routes, *console], middleware=guards, lifespan=futoin.lifespan)
 
 
 def _refuse(_: Request) -> Response:
@@ -86,6 +97,7 @@ async def _deny(websocket: WebSocket) -> None:
 _STANDBY_ROUTES: Final[list[BaseRoute]] = [  # what a client gets who takes a server that stands by for the owner
     Route("/futoin{rest:path}", _refuse, methods=["POST"]),
     WebSocketRoute("/futoin{rest:path}", _deny),
+    Route("/console{rest:path}", _refuse, methods=["GET", "POST", "DELETE"]),
 ]
 
 
@@ -139,7 +151,7 @@ class HttpServer:
 
     def __init__(self, config: Config, certificate: Certificate | None) -> None:
         self._config, self._certificate = config, certificate
-        self._socket = listen(config.host, config.http_port)
+        self._socket = listen(config.host, config.http_port, setting="--http-port (http_port)")
         self._connections = ConnectionTable(config)
         self._end: Callable[[], None] = _do_nothing
         self.port: Final[int] = self._socket.getsockname()[1]
@@ -189,6 +201,10 @@ class HttpServer:
     def websockets(self) -> int:
         """Return how many of the connections are WebSockets."""
         return self._connections.websocket_count()
+
+    def use(self) -> QuotaUse:
+        """Return how many frames without content WebSockets send, and how many were closed for them."""
+        return self._connections.idle_frames.use()
 
     def stop(self) -> None:
         """Let requests under way come to their end; later ones wait for the next application."""

@@ -8,10 +8,14 @@ no call was permitted, then the one with the oldest request, and the oldest of t
 
 What comes on WebSockets on which no call was permitted is handled in turns, a little of one at a time and with pauses:
 twenty that sent empty messages kept health waiting for 16 s, and the clients of the Flight port for a second.
+
+Frames without content, which are pings, pongs and empty ones, are counted on all of them: a WebSocket with many is
+closed. Ten of a user that sent nothing else kept health waiting for 13 s.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from functools import partial
@@ -21,14 +25,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame, Opcode
 
 from penstock.server._connections import ConnectionWatch
+from penstock.server._limits import IdleFrameLimit, IdleFrames
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator
-
-    from websockets.frames import Frame
 
     from penstock.server._config import Config
     from penstock.server._limits import Limits
@@ -39,8 +43,14 @@ _FRAGMENTS_MAX: Final = 1_000  # of one message: empty ones would add up without
 _GATHERED_MAX: Final = 64 << 10  # bytes that are sent together
 _TURN_SIZE: Final = 1 << 10
 _TURN_PAUSES: Final = 3  # a turn may take this part of the time
+_PIECE_SIZE: Final = 2 << 10  # that is handled before it is looked whether the connection has to be closed
+_IDLE_FRAMES_AT_ONCE: Final = 100  # without content: clients ping once in some seconds
+_IDLE_FRAMES_S: Final = 10
 _HELD_MAX: Final = 256 << 10  # that wait for their turns: a client waits for its first answer, and sends no more
+_NO_CONTENT: Final = (Opcode.PING, Opcode.PONG)
+_FLOOD: Final = "too many frames without content"
 _WRITE_BUFFER_MAX: Final = 32 << 20  # far above the largest message: a peer that sends pings reads nothing
+_logger: Final = logging.getLogger("penstock.server")
 
 
 class ConnectionTable:
@@ -53,6 +63,9 @@ class ConnectionTable:
         self.unauthenticated: Final[dict[WebSocketConnection, None]] = {}
         self.websockets: Final[dict[WebSocketConnection, None]] = {}  # on which a call was permitted
         self.turns: Final = _Turns()
+        self.idle_frames: Final = IdleFrameLimit(
+            "websocket_idle_frames", at_once=_IDLE_FRAMES_AT_ONCE, per_s=_IDLE_FRAMES_S
+        )
         self._watch: ConnectionWatch | None = None
 
     @property
@@ -120,6 +133,7 @@ class _Connection(H11Protocol):
         super().__init__(**given)
         self._table = table
         self._is_upgraded = False
+        self.app_state = {**self.app_state, "connection": self}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -157,6 +171,11 @@ class _Connection(H11Protocol):
         """Close the connection, answered or not."""
         self._stop_waiting()
         self.transport.abort()
+
+    def note_progress(self) -> None:
+        """Give an answer that is long, and is being read, its time again."""
+        if self in self._table.busy:
+            self._wait_for_end()
 
     def wait_for_head(self) -> None:
         """Give the head of a request its time."""
@@ -219,6 +238,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         super().__init__(**given)
         self._table = table
         self._held = b""  # what waits for its turn
+        self._idle_frames = IdleFrames(table.idle_frames)
         self.app_state = {**self.app_state, "connection": self}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -227,7 +247,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._held and self not in self._table.unauthenticated:
-            super().data_received(data)
+            self._handle(data)
             return
         if not self._held:
             self._table.turns.add(self)
@@ -243,10 +263,24 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if self.transport.is_closing():
             self._held = b""
         else:
-            super().data_received(piece)
+            self._handle(piece)
             if not (self._held or self.read_paused or self.transport.is_closing()):
                 self.transport.resume_reading()
         return bool(self._held)
+
+    def _handle(self, data: bytes) -> None:
+        for place in range(0, len(data), _PIECE_SIZE):
+            if not self.transport.is_closing():
+                super().data_received(data[place : place + _PIECE_SIZE])
+
+    def handle_events(self) -> None:
+        """Handle the frames that have come, unless too many of them have no content."""
+        frames = [event for event in self.conn.events if isinstance(event, Frame)]
+        if self._idle_frames.are_too_many(sum(not frame.data or frame.opcode in _NO_CONTENT for frame in frames)):
+            _logger.info("closing a connection", extra={"peer": self.client, "reason": _FLOOD})
+            self.abort()
+        else:
+            super().handle_events()
 
     def note_authenticated(self) -> None:
         """Count as one on which a call was permitted: it is not closed in favour of others that are not."""

@@ -79,6 +79,7 @@ class ServerLeases:
         self._partition: Lease | None = None
         self._troubles: dict[str, str] = {}  # why a lease could not be acquired or renewed the last time, by its name
         self._patient_until = -math.inf  # until then the owner may renew its lease: the oracle was away
+        self._seen: dict[str, tuple[Lease | None, float]] = {}  # leases of other servers, and since when they are so
         self.lost: str | None = None  # why the partition must be given up, if it must
         self.owner: str | None = None  # the address of the last owner of the partition that this server has seen
         self.renew()
@@ -101,11 +102,26 @@ class ServerLeases:
                 self._patient_until = now + LEASE_S
             if held is not None:
                 self.owner = _described(held, None).address
+                self._end_if_dead(held)
             elif self._presence is not None and now >= self._patient_until:
                 with suppress(LeaseHeld):  # another server was faster
                     self._partition, self.lost = self._acquired(_PARTITION + PARTITION), None
                     return True
         return False
+
+    def _end_if_dead(self, held: Lease) -> None:
+        """Release the lease of another server that has not renewed it for twice as long as it lasts.
+
+        The clock of the oracle may have been set back since, by hours, so the seconds are counted by one that is never
+        set. A server that is alive after all acquires its lease again, or is fenced.
+        """
+        now = self._clock.elapsed()
+        seen, since = self._seen.get(held.name, (None, 0.0))
+        if seen != held:
+            self._seen[held.name] = held, now
+        elif now - since > 2 * LEASE_S and now >= self._patient_until:
+            _logger.warning("the lease %r of %s is not renewed and does not end: releasing it", held.name, held.owner)
+            self._cpo.release(held)
 
     def renew(self) -> None:
         """Renew the leases; the thread does this all the time."""
@@ -136,6 +152,9 @@ class ServerLeases:
         try:
             self._presence = self._acquired(_SERVER + self._address)
         except LeaseHeld as error:
+            held = self._cpo.lease(_SERVER + self._address)
+            if held is not None:
+                self._end_if_dead(held)
             raise CpoError(
                 f"another server advertises {self._address}, or did until a moment ago: "
                 "give each server an address of its own with the setting advertise"

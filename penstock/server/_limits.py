@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,7 +13,7 @@ from penstock.errors import BadArgument
 if TYPE_CHECKING:
     from penstock.server._config import Config
 
-__all__ = ["QUOTAS", "UNLIMITED", "Limits", "MessageLimit", "QuotaKind", "QuotaUse"]
+__all__ = ["QUOTAS", "UNLIMITED", "IdleFrameLimit", "IdleFrames", "Limits", "MessageLimit", "QuotaKind", "QuotaUse"]
 
 
 class QuotaKind(NamedTuple):
@@ -30,6 +31,7 @@ QUOTAS: Final = {
     "clients": QuotaKind("max_connections", "clients", is_brief=True),
     "calls": QuotaKind("max_calls", "calls under way", is_brief=True),
     "reads": QuotaKind("max_reads", "reads under way", is_brief=True),
+    "searches": QuotaKind("max_searches", "streams of repositories being sent", is_brief=True),
     "handles": QuotaKind("max_handles", "open writers and readers"),
     "uploads": QuotaKind("max_uploads", "large events being written"),
     "watches": QuotaKind("max_watches", "segments that are watched"),
@@ -63,6 +65,7 @@ class Limits:
     max_user_share: float = 0.5
     max_calls: float = math.inf
     max_reads: float = math.inf
+    max_searches: float = math.inf
     max_handles: float = math.inf
     max_uploads: float = math.inf
     max_watches: float = math.inf
@@ -106,3 +109,37 @@ class MessageLimit:
         if size > self.largest:
             with self._lock:
                 self.largest = max(self.largest, size)
+
+
+class IdleFrameLimit:
+    """How many frames without content a connection may send, the most that one had, and how many had too many.
+
+    Each keeps the server busy, and a client has no use for many of them: some at once are permitted, and then some in
+    a second.
+    """
+
+    def __init__(self, kind: str, *, at_once: int, per_s: int) -> None:
+        self._kind, self.at_once, self.per_s = kind, at_once, per_s
+        self.largest = self.refused = 0
+
+    def use(self) -> QuotaUse:
+        """Return the use of the connection that had the most of them."""
+        return QuotaUse(self._kind, self.at_once, self.largest, self.refused)
+
+
+class IdleFrames:
+    """The frames without content that one connection has sent of late."""
+
+    def __init__(self, limit: IdleFrameLimit) -> None:
+        self._limit = limit
+        self._level, self._at = 0.0, time.monotonic()
+
+    def are_too_many(self, frames: int) -> bool:
+        """Count some more frames, or fewer where frames with content excuse them; return whether it is a flood."""
+        now = time.monotonic()
+        self._level = max(0.0, self._level + frames - self._limit.per_s * (now - self._at))
+        self._at = now
+        is_flood = self._level > self._limit.at_once
+        self._limit.refused += is_flood
+        self._limit.largest = max(self._limit.largest, min(int(self._level), self._limit.at_once))
+        return is_flood

@@ -55,9 +55,19 @@ class Logins:
         self.refused = 0  # logins that were not checked, because too many waited
 
     @property
+    def users(self) -> Users:
+        """The users that log in."""
+        return self._users
+
+    @property
     def failed(self) -> int:
         """The number of logins that failed."""
         return self._failures.total
+
+    @property
+    def waiting_max(self) -> int:
+        """The number of logins that may wait, each in a thread of its own."""
+        return self._waiting
 
     def uses(self) -> list[QuotaUse]:
         """Return how many logins are checked and wait, and may, and how many had to wait and were refused."""
@@ -82,6 +92,14 @@ class Logins:
         """
         login = self._checked(partial(self._log_in_by_mac, name, matches, Origin(network_of(peer), peer)))
         return partial(self._checked, partial(self._users.current, login))
+
+    def begin_session(self, name: str, password: str, peer: str, *, lifetime_s: float) -> str:
+        """Return a token for a user that sends its password; as :meth:`__call__`, it waits after a failure."""
+        header = base64.b64encode(f"{name}:{password}".encode(errors="surrogatepass")).decode()
+        if ":" in name:  # which no name has, and the password would begin there
+            raise NotAuthenticated
+        self(f"Basic {header}", peer)
+        return self._checked(lambda: self._users.token(name, lifetime_s))
 
     def check(self, header: str | None, peer: str) -> User:
         """Return the user, without a wait after a failure: a network that has to wait is refused meanwhile."""

@@ -11,14 +11,14 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from penstock.errors import StreamError
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from prometheus_client.core import Metric
 
-    from penstock.plog import BucketUse
+    from penstock.plog import BucketUse, ReplicationUse
     from penstock.server._health import AnyHealth
     from penstock.server._limits import QuotaUse
     from penstock.server._login import Logins
@@ -107,6 +107,9 @@ class _StoreCollector(Collector):
         use = self._store.bucket_use
         if use is not None:
             yield from _bucket_metrics(use)
+        replication = self._store.replication_use
+        if replication is not None:
+            yield from _replication_metrics(replication)
         yield _gauge("penstock_open_transactions", "Transactions under way.", {"": len(self._store.transactions.open)})
         yield CounterMetricFamily("penstock_sent_bytes", "Bytes of events sent over Flight.", self._sent_bytes())
         counts = {kind: count() for kind, count in self._connections.items()}
@@ -139,7 +142,7 @@ class _StoreCollector(Collector):
         )
         sizes, ages = dict[str, float](), dict[str, float]()
         for name, uid in list(uids.items())[:NAMES_MAX]:
-            with suppress(StreamError):  # it may have been deleted meanwhile
+            with suppress(PenstockError):  # it may have been deleted meanwhile, or its servers may be away
                 sizes[name] = self._store.stream(name).size_bytes
                 mark = self._store.watermark(name)
                 if mark is not None:
@@ -155,7 +158,7 @@ class _StoreCollector(Collector):
     def _groups(self) -> Iterable[Metric]:
         behind, since = dict[str, float](), dict[str, float]()
         for name in self._store.reader_groups()[:NAMES_MAX]:
-            with suppress(StreamError):
+            with suppress(PenstockError):
                 lag = self._store.reader_group(name).lag()
                 behind[name], since[name] = lag.bytes, lag.seconds
         yield _gauge("penstock_group_lag_bytes", "Bytes that a reader group has not read yet.", behind, label="group")
@@ -203,6 +206,14 @@ def _bucket_metrics(use: BucketUse) -> Iterable[Metric]:
     yield CounterMetricFamily("penstock_cache_fetches", "Chunks that the cache of objects fetched.", use.cache.fetches)
     places = {"memory": use.cache.memory_size, "disk": use.cache.disk_size}
     yield _gauge("penstock_cache_bytes", "Bytes in the cache of objects.", places, label="place")
+
+
+def _replication_metrics(use: ReplicationUse) -> Iterable[Metric]:
+    yield _gauge("penstock_plog_servers_away", "Plog servers that do not answer this owner.", {"": len(use.away)})
+    about = "Plogs that do not have three good replicas."
+    yield _gauge("penstock_under_replicated_plogs", about, {"": use.under_replicated})
+    about = "Bytes that were copied to repair replicas."
+    yield CounterMetricFamily("penstock_repaired_bytes", about, use.copied_size)
 
 
 def _gauge(name: str, about: str, figures: Mapping[str, float], *, label: str | None = None) -> Metric:

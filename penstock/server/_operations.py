@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final
 from penstock.errors import BadArgument, NoSuchStream, ReaderInUse, WriterFenced
 from penstock.events.consumers import user_of_consumer
 from penstock.model import Watermark, check_name
-from penstock.server import _transactions
+from penstock.server import _overviews, _snapshots, _transactions
+from penstock.server._cluster_status import send_members
 from penstock.server._direct_access import end_probe, make_probe
 from penstock.server._owners import check_consumer, check_group, check_new_reader, check_writer_id
 from penstock.server._permissions import may_see
@@ -21,7 +22,18 @@ from penstock.server._writers import ClientWriter, LargeUpload
 from penstock.stream.group import Claim
 from penstock.stream.segment import anonymous_hash, writer_hash
 from penstock.stream.write import check_writer
-from penstock.wire.operations import Operation, groups, readers, streams, transactions, writers
+from penstock.wire import LOCATE_MAX
+from penstock.wire.operations import (
+    Operation,
+    clusters,
+    groups,
+    overviews,
+    readers,
+    snapshots,
+    streams,
+    transactions,
+    writers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +103,7 @@ def _segment_at(session: Session, pointer: Any) -> Any:  # noqa: ANN401
 
 def _locate(session: Session, stream: str, segment: int, offset: int, end: int) -> Any:  # noqa: ANN401
     try:
-        located = session.store.segments.get(stream, segment).locate(offset, end)
+        located = session.store.segments.get(stream, segment).locate(offset, min(end, offset + LOCATE_MAX))
         return [
             [start, commit_ms, location.path, location.key, location.first, location.offsets, location.extents]
             for start, commit_ms, location in located
@@ -179,6 +191,7 @@ def _joined(session: Session, group: str, reader_id: str, claim: Claim | None, t
             if older.is_open_in(session, token):
                 return older
             if older is before or not older.end_if_left_behind(token):  # before: its end did not take it out
+                store.check_owned()  # a store with a new owner takes nothing out
                 raise
 
 
@@ -409,4 +422,11 @@ HANDLERS: Final[dict[type[Operation], Callable[Concatenate[Session, ...], Any]]]
     writers.WriteUpload: _write_upload,
     writers.CommitUpload: _commit_upload,
     writers.DropUpload: _drop_upload,
+    snapshots.TakeSnapshot: _snapshots.take_snapshot,
+    snapshots.ListPlogs: _snapshots.list_plogs,
+    snapshots.ReadSnapshot: _snapshots.read_snapshot,
+    snapshots.CloseSnapshot: _snapshots.close_snapshot,
+    clusters.ClusterStatus: send_members,
+    overviews.GetOverview: _overviews.overview,
+    overviews.GetStreamFigures: _overviews.stream_figures_of,
 }

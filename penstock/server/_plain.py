@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import flight
 
 from penstock.errors import BadArgument
-from penstock.model import StreamCut
+from penstock.model import UNDECODABLE, StreamCut
 from penstock.server._permissions import check_stream
 from penstock.stream import READ_SCHEMA
 
@@ -72,7 +72,7 @@ def read(store: PlainStore, ask: Callable[[], Principal], data: bytes) -> Iterat
     """Return the events that a ticket asks for, as long as the principal may read them."""
     try:
         ticket = msgspec.json.decode(data, type=_Ticket)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise BadArgument(f'invalid ticket: use JSON such as {{"stream": "scope/name"}} ({error})') from error
     check_stream(ask(), "read", ticket.stream)
     start, end = (StreamCut.parse(place) if isinstance(place, str) else place for place in (ticket.start, ticket.end))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.model import StreamCut, StreamInfo, StreamPosition, Watermark
-    from penstock.plog import BucketUse, SyncTimes
+    from penstock.plog import BucketUse, ReplicationUse, SyncTimes
     from penstock.ports import Clock
     from penstock.store import ReaderGroup
     from penstock.stream import StreamWriter
@@ -31,6 +31,12 @@ class WatchedStore(_HasCatalog, Protocol):
 
     @property
     def clock(self) -> Clock: ...
+
+    @property
+    def bucket_use(self) -> BucketUse | None: ...
+
+    @property
+    def replication_use(self) -> ReplicationUse | None: ...
 
     def check_running(self) -> None:
         """Raise why the store takes no more calls."""
@@ -88,6 +94,8 @@ class MeasuredStore(CountedStore, Protocol):
     def syncs(self) -> SyncTimes: ...
     @property
     def bucket_use(self) -> BucketUse | None: ...
+    @property
+    def replication_use(self) -> ReplicationUse | None: ...
 
     def stream(self, name: str) -> StreamInfo:
         """Describe a stream."""

@@ -22,7 +22,7 @@ import msgspec
 from penstock.embedded import open_store_at
 from penstock.local import open_owned, raise_file_limit
 from penstock.ports import SystemClock
-from penstock.server._addresses import listen, names_of
+from penstock.server._addresses import is_address, is_loopback, listen, names_of, usable_port
 from penstock.server._limits import Limits
 from penstock.server._logs import log_use, logging_to
 from penstock.server._periodic import Periodic
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from penstock.cpo import Cpo
     from penstock.server._config import Config
     from penstock.server._http import HttpServer
     from penstock.server._limits import QuotaUse
@@ -43,6 +44,8 @@ __all__ = ["Server", "run"]
 
 _HEALTH_S: Final = 5.0
 _CACHE: Final = "cache"
+_PORT: Final = "--port (port)"
+_BLOCK_PORT: Final = "--block-port (block_port)"
 _SIGNAL_S: Final = 0.5  # a signal that another thread gets is handled when the main thread wakes up
 _logger: Final = logging.getLogger("penstock.server")
 
@@ -129,6 +132,11 @@ class Server:
         return f"{'https' if self._config.uses_tls else 'http'}://{_host(self._config)}:{self.http_port}"
 
     @property
+    def console_address(self) -> str:
+        """The URL of the web console."""
+        return f"{self.http_address}/console/"
+
+    @property
     def futoin_address(self) -> str:
         """The URL of the event stream of FutoIn; another stream has its name behind it: ``…/futoin/scope/stream``."""
         return f"{self.http_address.replace('http', 'ws', 1)}/futoin"
@@ -140,6 +148,7 @@ class Server:
             "store": config.plogs or config.store,
             "flight": self.address,
             "http": self.http_address,
+            "console": self.console_address,
             "futoin": self.futoin_address,
         }
 
@@ -164,7 +173,7 @@ class Server:
         from penstock.server._service import FlightService  # noqa: PLC0415
 
         config, folder = self._config, Path(self._config.store).absolute()
-        listen(config.host, config.port).close()  # gRPC would share a port that is in use
+        usable_port(config.host, config.port, setting=_PORT)  # an error comes before the store is opened
         interval_s = config.maintenance_interval_s
         store = parts.enter_context(open_owned(folder, maintenance_interval_s=interval_s, serve=FlightService))
         certificate, logins = _certificate(config, folder), _logins(config, folder)
@@ -174,17 +183,22 @@ class Server:
         self.port, self.http_port = ports.port, http.port
 
     def _start_standby(self, parts: ExitStack, plogs: str, cpo: str) -> None:
-        from penstock.cpo import open_cpo  # noqa: PLC0415 - heavy, as those below
-        from penstock.server import _front, _futoin, _futoin_metrics, _service  # noqa: F401, PLC0415 - for later
+        from penstock.server import _front, _futoin, _futoin_metrics, _service  # noqa: F401, PLC0415 - heavy; for later
         from penstock.server._http import HttpServer, new_app  # noqa: PLC0415
         from penstock.server._leases import ServerLeases  # noqa: PLC0415
         from penstock.server._metrics import standby_registry  # noqa: PLC0415
-        from penstock.server._standby import RefusingPort, Standby, StandbyHealth, reachable_plogs  # noqa: PLC0415
+        from penstock.server._standby import (  # noqa: PLC0415
+            RefusingPort,
+            Standby,
+            StandbyHealth,
+            reachable_plogs,
+            registered_oracle,
+        )
 
         folder = Path(self._config.store).absolute()
-        folder.mkdir(0o700, parents=True, exist_ok=True)
         plogs_address = reachable_plogs(plogs, folder / _CACHE)
-        oracle = parts.enter_context(open_cpo(cpo))
+        oracle = parts.enter_context(registered_oracle(cpo, plogs))
+        folder.mkdir(0o700, parents=True, exist_ok=True)
         refusing = parts.enter_context(closing(RefusingPort(self._config.host, self._config.port)))
         config = self._config = msgspec.structs.replace(self._config, port=refusing.port)
         certificate, logins = _certificate(config, folder), _logins(config, folder)
@@ -202,13 +216,13 @@ class Server:
 
         def serve(store: Engine) -> StorePorts:
             refusing.close()
-            ports = StorePorts(store, config, logins, certificate, http)
+            ports = StorePorts(store, config, logins, certificate, http, cpo=oracle)
             _logger.info("serving", extra=self.places())
             return ports
 
         def stand_by() -> None:
             health = StandbyHealth(standby.trouble)
-            http.start(new_app(health, standby_registry(health), logins))
+            http.start(new_app(health, standby_registry(health), logins, is_local=is_loopback(config.host)))
             refusing.open()
             _logger.info("standing by", extra=self.places())
 
@@ -227,18 +241,23 @@ class StorePorts:
         logins: Logins | None,
         certificate: Certificate | None,
         http: HttpServer,
+        *,
+        cpo: Cpo | None = None,
     ) -> None:
-        from penstock.server._futoin import FutoinPort  # noqa: PLC0415 - heavy, as those below
+        from penstock.console import Console  # noqa: PLC0415 - heavy, as those below
+        from penstock.server._console import ConsoleAccess, ConsoleFigures  # noqa: PLC0415
+        from penstock.server._futoin import FutoinPort  # noqa: PLC0415
         from penstock.server._futoin_metrics import FutoinCollector  # noqa: PLC0415
         from penstock.server._health import Health  # noqa: PLC0415
         from penstock.server._http import new_app  # noqa: PLC0415
         from penstock.server._metrics import new_registry  # noqa: PLC0415
 
+        self._store = store
         with ExitStack() as parts:
             parts.callback(http.stop)
             service = self._service = start_service(store, config, logins, certificate)
             parts.callback(service.shutdown)
-            health = Health(store, Path(config.store).absolute())
+            health = Health(store, _folder_of_plogs(config))
             parts.callback(health.end)
             watch = Periodic(health.trouble, "penstock-health", every_s=_HEALTH_S)  # so that the log says it, too
             parts.callback(watch.end)
@@ -246,11 +265,23 @@ class StorePorts:
             futoin = FutoinPort(store, logins, config)
 
             def uses() -> list[QuotaUse]:
-                return [*service.quotas(), futoin.quota(), *([] if logins is None else logins.uses()), *log_use()]
+                return [
+                    *service.quotas(),
+                    futoin.quota(),
+                    http.use(),
+                    *([] if logins is None else logins.uses()),
+                    *log_use(),
+                ]
 
             registry = new_registry(store, connections, uses, health, logins, sent_bytes=service.sent_bytes)
             registry.register(FutoinCollector(futoin, store))
-            http.start(new_app(health, registry, logins, futoin))
+            console = Console(
+                store,
+                ConsoleAccess(logins, Limits.of(config)),
+                ConsoleFigures(health, connections, uses, logins, sent_bytes=service.sent_bytes, cpo=cpo),
+            )
+            parts.callback(console.close)
+            http.start(new_app(health, registry, logins, futoin, console.routes, is_local=is_loopback(config.host)))
             self.port: Final = service.port
             self._parts = parts.pop_all()
 
@@ -260,6 +291,7 @@ class StorePorts:
 
     def close(self) -> None:
         """Let requests come to their end, and serve no more."""
+        self._store.prepare_close()  # else requests that wait for an object store would end after a minute
         self._parts.close()
 
 
@@ -269,12 +301,28 @@ def start_service(store: Engine, config: Config, logins: Logins | None, certific
     from penstock.server._service import FlightService  # noqa: PLC0415 - tests put others in its place
 
     limits = Limits.of(config)
-    if config.refuses_compressed:
-        context = None if certificate is None else certificate.context()
-        return FrontedService(store, listen(config.host, config.port), guard=logins, tls=context, limits=limits)
-    tls = None if certificate is None else [(certificate.cert, certificate.key)]
-    location = f"{'grpc' if tls is None else 'grpc+tls'}://{_host(config)}:{config.port}"
-    return FlightService(store, location, guard=logins, tls=tls, limits=limits)
+    with ExitStack() as parts:
+        blocks = None if certificate is not None else listen(config.host, config.block_port, setting=_BLOCK_PORT)
+        if blocks is not None:
+            parts.callback(blocks.close)
+        service: DataPlane
+        if config.refuses_compressed:
+            context = None if certificate is None else certificate.context()
+            listener = listen(config.host, config.port, setting=_PORT)
+            service = FrontedService(store, listener, guard=logins, tls=context, limits=limits, block_listener=blocks)
+        else:
+            tls = None if certificate is None else [(certificate.cert, certificate.key)]
+            port = config.port if is_address(config.host) else usable_port(config.host, config.port, setting=_PORT)
+            location = f"{'grpc' if tls is None else 'grpc+tls'}://{_host(config)}:{port}"
+            service = FlightService(store, location, guard=logins, tls=tls, limits=limits, block_listener=blocks)
+        parts.pop_all()
+        return service
+
+
+def _folder_of_plogs(config: Config) -> Path | None:
+    """Return the folder on whose disk the events are; None if they are in a bucket."""
+    kind, _, place = (config.plogs or f"file:{config.store}").partition(":")
+    return Path(place).absolute() if kind == "file" else None
 
 
 def _host(config: Config) -> str:

@@ -8,7 +8,6 @@ session, so that nothing of that is in its way.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import weakref
 from functools import partial
@@ -23,6 +22,7 @@ from penstock.errors import BadArgument, NoSuchStream, NotAuthenticated, Penstoc
 from penstock.model import shown
 from penstock.server import _plain as plain
 from penstock.server._appends import append_blocks, append_shared, message_size
+from penstock.server._block_port import BlockPort, BlockRules
 from penstock.server._blocks import Blocks, NewBlocks
 from penstock.server._connections import TOO_LARGE, TOO_MUCH, TOO_MUCH_IN_ALL, ConnectionWatch, close_all
 from penstock.server._limits import UNLIMITED, Limits, MessageLimit, QuotaUse
@@ -31,14 +31,16 @@ from penstock.server._periodic import Periodic
 from penstock.server._permissions import AuthMiddleware, asking, check, hold, principal_of, user_of
 from penstock.server._quotas import Quotas, StoredQuotas
 from penstock.server._repositories import REPOSITORY_BLOCKS, Repositories
-from penstock.server._session import FENCED, Session, SessionOver
+from penstock.server._sent_errors import all_errors_sent, errors_sent, understood
+from penstock.server._session import Session, SessionOver
 from penstock.stream import READ_SCHEMA
 from penstock.stream.format import check_arrow
-from penstock.wire import BLOCKS, NOT_BEGUN, PROTOCOL, operations, pack, pack_refusal, unpack_call
+from penstock.wire import BLOCKS, NOT_BEGUN, PROTOCOL, operations, pack
 from penstock.wire.operations import repositories, sessions, streams, writers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import socket
+    from collections.abc import Callable, Generator, Iterator
 
     from penstock.server._permissions import Guard, Principal
     from penstock.stream import Engine
@@ -67,6 +69,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         guard: Guard | None = None,
         tls: list[tuple[bytes, bytes]] | None = None,
         limits: Limits = UNLIMITED,
+        block_listener: socket.socket | None = None,
     ) -> None:
         forks.check_network()
         forks.guard(self)
@@ -85,6 +88,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         logins = None if guard is None else partial(_log_in, self._connections, guard)
         middleware = {} if guard is None and limits is UNLIMITED else AuthMiddleware.at(logins)
         super().__init__(location, tls_certificates=tls, middleware=middleware)
+        rules = BlockRules(self._session_named, self._blocks_asked, self._quotas, self._messages, limits)
+        self._block_port = None if block_listener is None else BlockPort(block_listener, rules)
         self._watches: list[ConnectionWatch | Periodic] = []
         if limits is not UNLIMITED:
             self._stored = StoredQuotas(store, self._quotas)
@@ -102,17 +107,17 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
-        with _all_errors_sent():
+        with all_errors_sent():
             hold(context, self._quotas["calls"])
             return self._act(context, action)
 
     def _act(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         self._count(context, action.body.size)
-        with _errors_sent(None):
+        with errors_sent(None):
             operations.check_form(action.type, action.body)
-        session_id, args = _understood(action.body, _Action)
+        session_id, args = understood(action.body, _Action)
         session = self._session(session_id)
-        with _errors_sent(session):
+        with errors_sent(session):
             call = operations.parse(action.type, args)
             check(session, principal_of(context), call)
             if isinstance(call, sessions.End):
@@ -127,7 +132,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """Return the streams, for any Flight client."""
-        with _all_errors_sent():
+        with all_errors_sent():
             hold(context, self._quotas["calls"])
             hold(context, self._quotas["reads"])  # all of the answer is in memory until it is sent
             self._count(context, len(criteria))
@@ -137,14 +142,14 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         """Return one stream, for any Flight client."""
-        with _all_errors_sent():
+        with all_errors_sent():
             hold(context, self._quotas["calls"])
             self._count(context)
             return plain.flight_of(self._store, principal_of(context), plain.name_in(descriptor))
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Return blocks of a segment; or, for any Flight client, events."""
-        with _all_errors_sent():
+        with all_errors_sent():
             hold(context, self._quotas["calls"])
             return self._stream(context, ticket)
 
@@ -152,14 +157,15 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self._count(context, len(ticket.ticket))
         hold(context, self._quotas["reads"])
         if plain.is_ticket(ticket.ticket):
-            with _errors_sent(None):
+            with errors_sent(None):
                 found = plain.read(self._store, asking(context), ticket.ticket)
                 return flight.GeneratorStream(READ_SCHEMA, self._sent(found))
-        operation, session_id, args = _understood(ticket.ticket, _Ticket, operations.SHORT_SIZE)
+        operation, session_id, args = understood(ticket.ticket, _Ticket, operations.SHORT_SIZE)
         session = self._session(session_id)
-        with _errors_sent(session):
+        with errors_sent(session):
             ask = asking(context)
             if operation == "repository":
+                hold(context, self._quotas["searches"])  # what was found is in memory until it is sent
                 wanted = repositories.GetRepositoryStream.of(args)
                 check(session, ask(), wanted)
                 found = self._repositories.batches(wanted, lambda: check(session, ask(), wanted))
@@ -171,7 +177,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     def _blocks(
         self, session: Session, ask: Callable[[], Principal], call: streams.GetBlocks
     ) -> Iterator[pa.RecordBatch]:
-        with _errors_sent(session):
+        with errors_sent(session):
             try:
                 found = self._store.segments.get(call.stream, call.segment)
             except (KeyError, NoSuchStream):  # readers raise it: they know what they have missed
@@ -180,8 +186,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 check(session, ask(), call)  # again: it may take long, and what was granted may be revoked
                 yield batch
 
-    def _sent(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with _all_errors_sent():
+    def _sent(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+        with all_errors_sent():
             for batch in batches:
                 self._count_sent(batch.nbytes)
                 yield batch
@@ -203,7 +209,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         writer: flight.FlightMetadataWriter,
     ) -> None:
         """Append blocks; or, for any Flight client, events."""
-        with _all_errors_sent():
+        with all_errors_sent():
             hold(context, self._quotas["calls"])
             self._append(context, descriptor, reader, writer)
 
@@ -215,18 +221,18 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         writer: flight.FlightMetadataWriter,
     ) -> None:
         if descriptor.descriptor_type == flight.DescriptorType.PATH:
-            with _errors_sent(None):
+            with errors_sent(None):
                 name, chunks = plain.name_in(descriptor), self._counted(context, reader)
                 count = plain.append(self._store, asking(context), name, chunks, self._messages)
                 writer.write(pa.py_buffer(str(count).encode()))
             return
-        operation, session_id, number = _understood(descriptor.command, _Append, operations.SHORT_SIZE)
+        operation, session_id, number = understood(descriptor.command, _Append, operations.SHORT_SIZE)
         session, chunks = self._session(session_id), self._counted(context, reader)
 
         def may_append(call: writers.AppendBlocks) -> None:
             check(session, principal_of(context), call)
 
-        with _errors_sent(session):
+        with errors_sent(session):
             if operation == writers.AppendShared.operation:
                 append_shared(session, chunks, may_append, writer)
             else:
@@ -241,7 +247,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Keep a client's channel open."""
         del reader
-        with _all_errors_sent():
+        with all_errors_sent():
             hold(context, self._quotas["calls"])
             self._keep_open(context, descriptor, writer)
 
@@ -264,8 +270,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             new_blocks=self._new_blocks,
         )
         try:
-            with _errors_sent(session):
-                _, version, before = _understood(descriptor.command, _Exchange, operations.SHORT_SIZE)
+            with errors_sent(session):
+                _, version, before = understood(descriptor.command, _Exchange, operations.SHORT_SIZE)
                 if version != PROTOCOL:
                     raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {shown(version)}")
                 call = sessions.BeginSession.of([version, before])
@@ -274,7 +280,9 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                     self._end(older)
                 hold(context, self._quotas["clients"])
                 self._begin(session)
-                writer.write_metadata(pack(["welcome", session.id, limits.max_inflight_bytes]))
+                port = self._block_port
+                access = None if port is None else [port.port, session.block_name, session.block_key]
+                writer.write_metadata(pack(["welcome", session.id, limits.max_inflight_bytes, access]))
                 session.run(writer.write_metadata)
         finally:
             self._end(session)
@@ -286,10 +294,23 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             self._sessions[session.id] = session
 
     def _end(self, session: Session) -> None:
+        if self._block_port is not None:
+            self._block_port.hang_up(session)
         session.end()
         with self._lock:
             if self._sessions.pop(session.id, None) is not None:
                 self._waits_of_ended += session.budget.refused
+
+    def _session_named(self, name: str) -> Session | None:
+        """Return the session that has this name at the port for blocks."""
+        found = (session for session in list(self._sessions.values()) if session.block_name == name)
+        return next(found, None)
+
+    def _blocks_asked(self, session: Session, call: streams.GetBlocks) -> Generator[pa.RecordBatch]:
+        """Return blocks for the port for blocks."""
+        with errors_sent(session):
+            check(session, session.ask(), call)
+        return self._sent(self._blocks(session, session.ask, call))
 
     def _session(self, session_id: str) -> Session:
         session = self._sessions.get(session_id)
@@ -320,7 +341,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         asking(context)  # first: only calls of users that are authenticated count
         if self._limits is not UNLIMITED:
             self._connections.note(context.peer(), size, lambda: user_of(context) or "")
-            with _errors_sent(None):
+            with errors_sent(None):
                 self._messages.check(size)
 
     def _counted(
@@ -364,6 +385,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             self._is_over = True
         for session in list(self._sessions.values()):
             session.cut_off()
+            if self._block_port is not None:
+                self._block_port.hang_up(session)
 
     def shutdown(self) -> None:
         """End the service: clients are notified, and have a moment to hang up. Then their connections are closed.
@@ -376,6 +399,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             watch.end()
         for session in list(self._sessions.values()):
             self._end(session)
+        if self._block_port is not None:
+            self._block_port.close()
         last = threading.Thread(target=super().shutdown, name="penstock-shutdown", daemon=True)
         last.start()
         last.join(_HANG_UP_S)
@@ -391,58 +416,5 @@ def _log_in(connections: ConnectionWatch, guard: Guard, header: str | None, peer
 
 
 def _errors_of(session: Session, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with _errors_sent(session):
+    with errors_sent(session):
         yield from batches
-
-
-def _understood(data: bytes | memoryview | None, form: Any, size_max: float = math.inf) -> Any:  # noqa: ANN401
-    """Return what a client says; None is what Flight has for the command of a descriptor that is none."""
-    with _errors_sent(None):
-        if data is None:
-            raise BadArgument("invalid descriptor: use a command, or the path of a stream to append events")
-        if len(data) > size_max:
-            raise BadArgument(f"a ticket or a descriptor of {len(data)} bytes: at most {size_max}")
-        return unpack_call(data, form)
-
-
-def _refusal(error: PenstockError) -> flight.FlightServerError:
-    text, packed = pack_refusal(error)
-    return flight.FlightServerError(text, extra_info=packed)
-
-
-class _all_errors_sent:  # noqa: N801 - as the next one
-    """Send Penstock's errors as they are; of others send nothing that shows the inside of the server."""
-
-    def __enter__(self) -> None:
-        """Do nothing: errors are translated at the end of the block."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise every error as one of Flight's; log what is not Penstock's."""
-        if not isinstance(error, Exception) or isinstance(error, flight.FlightError):
-            return
-        if isinstance(error, PenstockError):
-            sent = error
-        else:
-            sent = ServerError("the server does not understand this call, or failed at it: see its log")
-            is_usual = isinstance(error, pa.ArrowException | OSError)  # when a client goes in the middle of something
-            _logger.log(logging.DEBUG if is_usual else logging.WARNING, "a call failed", exc_info=error)
-        raise _refusal(sent) from error
-
-
-class _errors_sent:  # noqa: N801 - reads like a word in a with statement
-    """Send errors to the client as they are; once its session is over only that."""
-
-    def __init__(self, session: Session | None) -> None:
-        self._session = session
-
-    def __enter__(self) -> None:
-        """Do nothing: errors are translated at the end of the block."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise an error of Penstock as one of Flight's."""
-        if isinstance(error, PenstockError):
-            if self._session is not None and self._session.is_over:
-                raise SessionOver("the session is over") from error
-            if isinstance(error, FENCED):  # for the client it is as if the connection were lost
-                raise SessionOver("the store has a new owner") from error
-            raise _refusal(error) from error

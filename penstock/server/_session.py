@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from pyarrow import flight
 
-from penstock.errors import BadArgument, LimitReached, LogFenced, PenstockError, StoreFenced
+from penstock.errors import BadArgument, LimitReached, LogFenced, NoSuchStream, PenstockError, StoreFenced
 from penstock.server._blocks import NewBlocks
 from penstock.stream.segment import WakeUp
 from penstock.wire import ARE_YOU_THERE, ByteBudget, pack
@@ -80,6 +80,8 @@ class Session:
         new_blocks: Callable[[Segment, int, int], NewBlocks] = lambda *_: [],
     ) -> None:
         self.id: Final = secrets.token_hex(16)
+        self.block_name: Final = secrets.token_hex(16)  # at the port for blocks
+        self.block_key: Final = secrets.token_bytes(32)
         self.store, self.ask = store, ask
         self.user: Final = ask().name
         self.owner: Final = owner
@@ -194,7 +196,7 @@ class Session:
         try:
             segment = self.store.segments.get(stream, number)
             uid = self.store.catalog.stream(stream).uid
-        except (KeyError, PenstockError):
+        except (KeyError, NoSuchStream, BadArgument):
             self.unwatch(key)
             self.notify(key, ["segment", *key, None, []])
             return

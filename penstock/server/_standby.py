@@ -21,7 +21,9 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote
 
-from penstock.errors import PenstockError, StorageUnavailable
+from penstock.cpo import open_cpo
+from penstock.errors import NoSuchObject, PenstockError
+from penstock.plog.objects import check_settings, check_store
 from penstock.ports import Bucket, BucketAddress
 from penstock.server._addresses import listen
 from penstock.server._health import Trouble
@@ -30,12 +32,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from penstock.cpo import Cpo
     from penstock.server._leases import ServerLeases
     from penstock.stream import Engine
 
-__all__ = ["TRY_S", "RefusingPort", "Standby", "StandbyHealth", "reachable_plogs"]
+__all__ = ["TRY_S", "RefusingPort", "Standby", "StandbyHealth", "reachable_plogs", "registered_oracle"]
 
 TRY_S: Final = 0.25  # between two attempts to acquire the lease, and between two looks at a store that is served
+_CLUSTER: Final = "cluster:"
+_ANSWER_S: Final = 5.0  # that a bucket has to answer when the server starts
+_OPENING_S: Final = 3.0  # that a server which is stopped waits for a store that is being opened
 _PAUSE_S: Final = 1.0  # after the store could not be opened: another server may try
 _FAILURE_S: Final = 60.0  # for which that counts for health
 _REFUSE_PAUSE_S: Final = 0.1  # after a connection could not be accepted, perhaps for want of descriptors
@@ -43,22 +49,44 @@ _logger: Final = logging.getLogger("penstock.server")
 
 
 def reachable_plogs(plogs: str, cache: Path) -> str:
-    """Return the address of plogs with a cache in this folder, after a look into the bucket that they are in.
+    """Return the address of plogs with a cache in this folder, after a look at what they are in.
 
-    Otherwise credentials that are wrong would be noticed only when this server has to take over.
+    Otherwise an address, a setting or credentials that are wrong would be noticed only when this server has to take
+    over.
     """
-    if plogs.startswith("file:"):
+    if plogs.startswith(("file:", _CLUSTER)):
         return plogs
     address = BucketAddress.parse(plogs)
-    bucket = Bucket(address)
+    check_settings(address.settings)
+    bucket = Bucket(address, timeout_s=_ANSWER_S, is_patient=False)
     try:
-        with suppress(StorageUnavailable):  # which passes
-            next(bucket.names(""), None)
+        _look_into(bucket)
     finally:
         bucket.close()
     if "cache_folder" in address.settings:
         return plogs
     return f"{plogs}{'&' if '?' in plogs else '?'}cache_folder={quote(str(cache))}"
+
+
+def registered_oracle(cpo: str, plogs: str) -> Cpo:
+    """Open the oracle; where the plogs are on a cluster, that has to be registered in it."""
+    if not plogs.startswith(_CLUSTER):
+        return open_cpo(cpo)
+    oracle = open_cpo(cpo, create=False)
+    try:
+        oracle.cluster(plogs.removeprefix(_CLUSTER))
+    except BaseException:
+        oracle.close()
+        raise
+    return oracle
+
+
+def _look_into(bucket: Bucket) -> None:
+    """Read the identity of the store; only where there is none yet, a listing tells whether there is a bucket."""
+    try:
+        check_store(bucket)
+    except NoSuchObject:
+        next(bucket.names(""), None)
 
 
 class Serving(Protocol):
@@ -87,6 +115,8 @@ class Standby:
         self._leases = leases
         self._open_store, self._serve, self._stand_by = open_store, serve, stand_by
         self._failure: tuple[float, str] | None = None  # when and why the store could not be opened the last time
+        self._logged: str | None = None  # the last failure, without names
+        self._is_opening = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="penstock-standby", daemon=True)
 
@@ -102,10 +132,17 @@ class Standby:
         return self._leases.trouble
 
     def close(self) -> None:
-        """Stop serving, or standing by; a store that is being opened is closed again."""
+        """Stop serving, or standing by; a store that is being opened is closed again.
+
+        If its plogs do not answer, that is not waited for: the thread closes the store when it is open.
+        """
         self._over.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_OPENING_S)
+            if self._is_opening:
+                _logger.warning("the store was still being opened, and was not waited for")
+            else:
+                self._thread.join()
         self._leases.close()
 
     def _work(self) -> None:
@@ -120,21 +157,27 @@ class Standby:
                 self._over.wait(_PAUSE_S)
 
     def _note_failure(self, error: Exception) -> None:
-        if self._failure is None or self._failure[1] != str(error):
+        reason = getattr(error, "reason", str(error))  # the object that was asked for first has another name each time
+        if self._logged != reason:
             unexpected = None if isinstance(error, PenstockError) else error
             _logger.error("cannot take the store over: %s", error, exc_info=unexpected)
-        self._failure = time.monotonic(), str(error)
+        self._failure, self._logged = (time.monotonic(), str(error)), reason
 
     def _own(self) -> None:
+        is_open, self._is_opening = False, True
         try:
             store = self._open_store()
+            is_open = True
             with ExitStack() as parts:
                 parts.callback(_closed, store)
-                self._serve_until_lost(store)
-            self._failure = None
+                if not self._over.is_set():
+                    self._is_opening = False
+                    self._serve_until_lost(store)
+            self._failure = self._logged = None
         finally:
+            self._is_opening = False
             self._leases.release()
-            if not self._over.is_set():
+            if is_open and not self._over.is_set():  # otherwise the ports are as they were
                 self._stand_by()
 
     def _serve_until_lost(self, store: Engine) -> None:
@@ -199,7 +242,7 @@ class RefusingPort:
     def open(self) -> None:
         """Hold the port, unless it is held; port 0 becomes one that is free."""
         if self._thread is None:
-            listener = self._listener = listen(self._host, self.port)
+            listener = self._listener = listen(self._host, self.port, setting="--port (port)")
             self.port = listener.getsockname()[1]
             self._over.clear()
             self._thread = threading.Thread(target=self._work, args=(listener,), name="penstock-refusing", daemon=True)

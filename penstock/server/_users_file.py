@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 
 from penstock.errors import UsersCorrupt, UsersUnreadable
-from penstock.model import check_name
+from penstock.model import UNDECODABLE, check_name
 from penstock.server._files import alone_in, read_file, replace_file
 from penstock.server._grants import Grant  # noqa: TC001 - msgspec looks it up
 
@@ -91,12 +91,16 @@ class UsersFile:
     def _read(self) -> Content:
         try:
             data = read_file(self._path, size=_FILE_SIZE_MAX + 1)
-            if len(data) > _FILE_SIZE_MAX:
-                raise self._damaged(f"it is larger than {_FILE_SIZE_MAX} bytes")
-            return msgspec.json.decode(data, type=Content)
         except OSError as error:
             raise self._unreadable(error) from error
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return self._decoded(data)
+
+    def _decoded(self, data: bytes) -> Content:
+        if len(data) > _FILE_SIZE_MAX:
+            raise self._damaged(f"it is larger than {_FILE_SIZE_MAX} bytes")
+        try:
+            return msgspec.json.decode(data, type=Content)
+        except UNDECODABLE as error:
             raise self._damaged(str(error)) from error
 
     def _unreadable(self, error: OSError) -> UsersUnreadable:

@@ -33,7 +33,7 @@ from penstock.stream.format import (
 )
 from penstock.stream.segment import NumbersTaken, SegmentEnded, SentBlock
 from penstock.stream.write import EventOutputStream, LargeWrite, place_at
-from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, cell, pack_error
+from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SMALL_SIZE_MAX, SmallBlock, cell, pack_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.model import EventPointer
+    from penstock.ports import Bytes
     from penstock.server._session import Session
     from penstock.stream.format import StreamBlockHeader
     from penstock.stream.segment import PendingBlock, Segment
@@ -89,7 +90,7 @@ class ClientWriter:
 
     # What the client calls
 
-    def submit(self, batch: pa.RecordBatch | None, metadata: bytes) -> int:
+    def submit(self, batch: pa.RecordBatch | None, metadata: Bytes, *, size_max: int = SMALL_SIZE_MAX) -> int:
         """Append a block without waiting; return how many follow that are acknowledged together with it.
 
         Behind one that was refused, nothing is appended.
@@ -100,7 +101,7 @@ class ClientWriter:
                     self.check()
                     if len(self._under_way) >= BLOCKS_MAX:
                         raise BadArgument(f"at most {BLOCKS_MAX} blocks are acknowledged together")
-                    self._under_way.append(self._submit(*_block_in(batch, metadata)))
+                    self._under_way.append(self._submit(*_block_in(batch, metadata, size_max)))
                     self.note_activity()
                 except PenstockError as error:
                     self._refusal = error
@@ -229,10 +230,12 @@ def _durable(blocks: Sequence[PendingBlock | None]) -> PenstockError | None:
     return error
 
 
-def _block_in(batch: pa.RecordBatch | None, metadata: bytes) -> tuple[int, memoryview, *tuple[memoryview, ...]]:
+def _block_in(
+    batch: pa.RecordBatch | None, metadata: Bytes, size_max: int = SMALL_SIZE_MAX
+) -> tuple[int, memoryview, *tuple[memoryview, ...]]:
     """Return the block in a message: its segment, its header, and its body in one part or three."""
     if batch is None:
-        small = SmallBlock.unpack(metadata)
+        small = SmallBlock.unpack(metadata, size_max=size_max)
         return small.segment_id, small.header, small.body
     if batch.schema != APPENDS or len(batch) != 1 or any(column.null_count for column in batch.columns):
         raise BadArgument("this is not a block")

@@ -294,9 +294,10 @@ class _Same:
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the column for the rows of a batch."""
-        if len(self._rows) < len(batch):
-            self._rows = pa.repeat(self._text, len(batch))
-        return self._rows[: len(batch)]
+        rows = self._rows  # another thread may replace it
+        if len(rows) < len(batch):
+            rows = self._rows = pa.repeat(self._text, len(batch))
+        return rows[: len(batch)]
 
 
 def _prefixed(prefix: bytes, texts: pa.StringArray) -> pa.StringArray:

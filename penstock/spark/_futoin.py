@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import EventMalformed
+from penstock.model import UNDECODABLE
 from penstock.spark._json import readable, texts_of
 from penstock.stream.read import event_ends
 
@@ -80,7 +81,7 @@ def _fields(events: pa.Array) -> list[pa.Array]:
 def _fields_of_part(events: pa.Array) -> list[pa.Array]:
     plain, found = np.zeros(len(events), bool), _decoded([])
     if pc.any(pc.starts_with(events, b'{"type":')).as_py():
-        with suppress(ValueError, RecursionError):
+        with suppress(*UNDECODABLE):
             plain, found = _plain_fields(events)
     if plain.all():
         return found
@@ -102,7 +103,7 @@ def _decoded(events: list[bytes | None]) -> list[pa.Array]:
 def _decoded_one(event: bytes | None) -> _Event | None:
     try:
         return None if event is None else _decoder.decode(event)
-    except (ValueError, RecursionError):  # no JSON, no UTF-8, too deep
+    except UNDECODABLE:  # no JSON, no UTF-8, too deep
         return None
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from penstock.model import StreamCut
     from penstock.spark._options import SourceOptions
 
+    _RowsIn = Callable[[SegmentRange], Iterable[pa.RecordBatch]]
+
 __all__ = ["Part", "PenstockReader", "TaskReader", "is_wanted", "kept", "known_zone", "session_zone", "taken_over"]
 
 _COMPARE: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
@@ -57,6 +62,9 @@ _OFFSET: Final = re.compile(r"(?:GMT|UTC|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?
 _LOCAL: Final = "/etc/localtime"
 _PART_MIN: Final = 4 << 20
 _PART_MAX: Final = 64 << 20
+_SHARED_MAX: Final = 1 << 20  # of small ranges that one task reads: a task costs more than it takes to read them
+_JOINED_MAX: Final = 10_000  # rows of small ranges that become one batch
+_THREADS: Final = 4  # that read small ranges: most of the time goes by waiting for the owner of the store
 _PARTS: Final = 8  # parts per task's worth of bytes, unless more are requested
 
 
@@ -125,14 +133,52 @@ def _local_zone() -> str:
     return os.environ.get("TZ") or (name if found else "UTC")
 
 
+def shared_out(ranges: Iterable[SegmentRange], size: int) -> Iterator[list[SegmentRange]]:
+    """Group ranges, in order, so that a group with several has at most ``size`` bytes."""
+    group: list[SegmentRange] = []
+    for part in ranges:
+        if group and sum(other.size for other in group) + part.size > size:
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group
+
+
+def rows_of_each(rows_in: _RowsIn, ranges: Sequence[SegmentRange]) -> Iterator[pa.RecordBatch]:
+    """Return the rows of ranges, in order; those of several small ranges in few batches."""
+    return chain.from_iterable(map(rows_in, ranges)) if len(ranges) < 2 else _joined(_read_ahead(rows_in, ranges))
+
+
+def _read_ahead(rows_in: _RowsIn, ranges: Iterable[SegmentRange]) -> Iterator[pa.RecordBatch]:
+    """Return the batches of small ranges, in order; several ranges are read at a time."""
+    with ThreadPoolExecutor(_THREADS, "penstock-ranges") as threads:
+        for batches in threads.map(lambda part: list(rows_in(part)), ranges):
+            yield from batches
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches, in order: each has its price on the way to Java."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += len(batch)
+        if rows >= _JOINED_MAX:
+            yield pa.concat_batches(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """The part that one task reads; ``time`` is that of the end of the micro-batch, if it has one.
+    """The part that one task reads, in order; ``time`` is that of the end of the micro-batch, if it has one.
 
     ``tells_time``: without an event in it, the part has a watermark-only row.
     """
 
-    range: SegmentRange | None = None
+    ranges: tuple[SegmentRange, ...] = ()
     time: int | None = None
     tells_time: bool = False
 
@@ -152,21 +198,26 @@ class TaskReader:
         if not isinstance(partition, Part):
             return  # an empty stream is one part, of nothing
         store = shared(self._options.address)
-        stream = None if partition.range is None else partition.range.stream
         zone = session_zone() if self._options.format == "json" else "UTC"
-        rows = Rows(
-            store, self._options, self._schema, stream, time=partition.time, in_batch=self._in_batches, zone=zone
-        )
-        is_empty = True
-        for batch in self._events(store, partition.range):
-            is_empty = is_empty and not len(batch)
-            yield kept(rows.of(batch), self._filters)
-        if is_empty and partition.tells_time:
-            yield rows.mark()
 
-    def _events(self, store: Store, part: SegmentRange | None) -> Iterator[pa.RecordBatch]:
-        """Return the events of a part; lost events are an error, or are skipped."""
-        while part is not None and part.start < part.end:
+        @cache
+        def rows_of(stream: str | None) -> Rows:
+            in_batch = self._in_batches
+            return Rows(store, self._options, self._schema, stream, time=partition.time, in_batch=in_batch, zone=zone)
+
+        def rows_in(part: SegmentRange) -> Iterator[pa.RecordBatch]:
+            return (kept(rows_of(part.stream).of(batch), self._filters) for batch in self._events(store, part))
+
+        is_empty = True
+        for batch in rows_of_each(rows_in, partition.ranges):
+            is_empty = is_empty and not len(batch)
+            yield batch
+        if is_empty and partition.tells_time:
+            yield rows_of(None).mark()
+
+    def _events(self, store: Store, part: SegmentRange) -> Iterator[pa.RecordBatch]:
+        """Return the events of a range; lost events are an error, or are skipped."""
+        while part.start < part.end:
             try:
                 yield from store.read_range(part, max_event_size=self._options.max_event_size)
             except DataTruncated:
@@ -185,7 +236,9 @@ class TaskReader:
         return store.next_cut(cut.stream, cut, cut, skip_truncated=is_lenient).cut
 
     def _parts(self, ranges: Iterable[SegmentRange], time: int | None = None) -> list[Part]:
-        return [Part(range=part, time=time) for part in ranges]
+        """Return the parts of tasks: small ranges share one, unless the user wants as many parts as possible."""
+        size = _SHARED_MAX if self._options.min_partitions is None else 0
+        return [Part(ranges=tuple(group), time=time) for group in shared_out(ranges, size)]
 
     def _ranges(
         self, store: Store, starts: Mapping[str, StreamCut], ends: Mapping[str, StreamCut]
@@ -193,10 +246,12 @@ class TaskReader:
         """Divide a range into parts for tasks, of about equal size, neither tiny nor huge."""
         spans = [(name, starts[name], end) for name, end in ends.items()]
         wanted = self._options.min_partitions
-        whole = sum(part.size for span in spans for part in store.segment_ranges(*span))
-        size = -(-whole // (wanted or _PARTS))
+        ranges = [part for span in spans for part in store.segment_ranges(*span)]
+        size = -(-sum(part.size for part in ranges) // (wanted or _PARTS))
         if wanted is None:
             size = min(max(size, _PART_MIN), _PART_MAX)
+        if all(part.size <= size for part in ranges):
+            return ranges
         return [part for span in spans for part in store.segment_ranges(*span, approx_bytes=max(size, 1))]
 
 

@@ -31,6 +31,15 @@ __all__ = ["open_event", "register", "to_stream"]
 _STORE: Final = "penstock.store"
 _PUSH_FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
 _QUERY: Final = "sql.streaming.queryId"
+_REGISTERED: Final = "_penstock_sources"  # an attribute of sessions that know the sources
+
+
+def _register_sources(spark: SparkSession) -> None:
+    spark.dataSource.register(PenstockSource)
+    if find_spec("zstandard") is not None:  # of the extra repo
+        from penstock.spark._repository import RepositorySource  # noqa: PLC0415
+
+        spark.dataSource.register(RepositorySource)
 
 
 def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -> None:
@@ -42,11 +51,9 @@ def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -
     context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
     if context is not None and context.pythonExec == "python3" and str(context.master).startswith("local"):
         context.pythonExec = sys.executable  # or Spark uses the system's Python, in which Penstock is not installed
-    spark.dataSource.register(PenstockSource)
-    if find_spec("zstandard") is not None:  # of the extra repo
-        from penstock.spark._repository import RepositorySource  # noqa: PLC0415
-
-        spark.dataSource.register(RepositorySource)
+    if not vars(spark).get(_REGISTERED):  # Spark warns of a second time
+        _register_sources(spark)
+        vars(spark)[_REGISTERED] = True
     if spark.conf.get(_PUSH_FILTERS) != "true":  # a declarative pipeline may set nothing, its configuration can
         spark.conf.set(_PUSH_FILTERS, "true")
     if context is not None:

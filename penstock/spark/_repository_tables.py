@@ -100,7 +100,7 @@ def _inventory_rows(paths: _Paths, key: Key, factory: Factory, is_wanted: _IsWan
     for path, entry in Inventory(key[-1], factory.get_bytes_as("fulltext")).items():
         name = shown(path)
         if is_wanted("path", name):
-            yield revision, name, shown(entry.file_id), shown(entry.revision), entry.mode, entry.kind
+            yield revision, name, shown(entry.file_id), shown(entry.revision), entry.git_mode, entry.kind
 
 
 def _text_rows(paths: _Paths, key: Key, factory: Factory, is_wanted: _IsWanted) -> Iterator[tuple[object, ...]]:
@@ -149,14 +149,14 @@ TABLES: Final[Mapping[str, Table]] = {
         _revision_rows,
     ),
     "inventories": Table(
-        "revision string, path string, file_id string, text_revision string, mode int, kind string",
+        "revision string, path string, file_id string, text_revision string, mode string, kind string",
         pa.schema(
             [
                 ("revision", pa.string()),
                 ("path", pa.string()),
                 ("file_id", pa.string()),
                 ("text_revision", pa.string()),
-                ("mode", pa.int32()),
+                ("mode", pa.string()),
                 ("kind", pa.string()),
             ]
         ),

@@ -13,7 +13,6 @@ import uuid
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -26,6 +25,7 @@ from pyspark.sql.types import BinaryType, LongType, MapType, StringType, Timesta
 from penstock.errors import BadArgument, NoSuchTransaction, PenstockError, StoreUnreachable, TransactionEnded
 from penstock.model import EventPointer, check_stream_name
 from penstock.spark._errors import plain
+from penstock.spark._sent import InBackground, SentRows
 from penstock.spark._stores import PATIENCE_S, open_at, shared
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["PenstockStreamWriter", "PenstockWriter", "writer_of"]
 
 _INLINE_MAX: Final = 64 << 10  # of rows that travel with a task's message
-_SPOOL_MAX: Final = 32 << 20  # of rows that are kept in memory to be sent again; more are in a file
 _ATTEMPTS_MAX: Final = 5  # each of which waits for the store
 _LEASE_S: Final = 24 * 3600.0  # how long a batch may take; what is left over goes with the next commit
 _COPY_SIZE: Final = 1 << 20
@@ -95,6 +94,7 @@ class _Writing:
         """Write the rows of a task."""
         waiting: list[pa.RecordBatch] = []
         sending: _Sending | None = None
+        thread: InBackground | None = None
         latest: int | None = None
         with ExitStack() as stack:
             for batch in iterator:
@@ -103,10 +103,13 @@ class _Writing:
                 if sending is None and (waiting[-1]["event"].null_count or _size(waiting) > _INLINE_MAX):
                     store = shared(self._options.address)
                     sending = stack.enter_context(_Sending(store, self._options.stream, self._of_query()))
-                if sending is not None:
-                    sending.add(waiting)
+                    thread = stack.enter_context(InBackground(sending.add))
+                if thread is not None:
+                    for rows in waiting:
+                        thread.add(rows)
                     waiting = []
-            if sending is not None:
+            if sending is not None and thread is not None:
+                thread.finish()
                 return Message(self._of_query(), transactions=sending.prepare(), time=latest)
         return Message(self._of_query(), rows=_packed(waiting), time=latest)
 
@@ -175,7 +178,8 @@ class _Writing:
         """Write the rows that came with messages, in one transaction per stream, like those of tasks."""
         with _Sending(store, self._options.stream, messages[0].query) as sending:
             for message in messages:
-                sending.add(_unpacked(message.rows))
+                for rows in _unpacked(message.rows):
+                    sending.add(rows)
             return sending.prepare()
 
     def _abort(self, messages: Iterable[Message | None]) -> None:
@@ -237,17 +241,16 @@ class _Sending:
     def __init__(self, store: Store, stream: str | None, query: str) -> None:
         self._store, self._stream, self._query = store, stream, query
         self._parts: dict[str, _Part] = {}
-        self._sent = _Sent()
+        self._sent = SentRows(_ROWS)
         self._attempts = _ATTEMPTS_MAX
 
-    def add(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Write rows to the transaction of their stream, and remember them for another attempt."""
-        for batch in batches:
-            self._sent.add(batch)
-            try:
-                self._send(batch)
-            except _LOST as error:
-                self._send_again(error)
+        self._sent.add(batch)
+        try:
+            self._send(batch)
+        except _LOST as error:
+            self._send_again(error)
 
     def prepare(self) -> dict[str, str]:
         """Make the rows durable, to be committed by the driver; return the transactions by stream."""
@@ -296,31 +299,6 @@ class _Sending:
                 self._send(batch)
         except _LOST as another:
             self._send_again(another)
-
-
-class _Sent:
-    """Rows that may have to be sent again: in memory, and in a file if there are many."""
-
-    def __init__(self) -> None:
-        self._file = SpooledTemporaryFile(max_size=_SPOOL_MAX)  # noqa: SIM115 - it goes with the task
-        self._writer = pa.ipc.new_stream(self._file, _ROWS)
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Append rows to those that may be sent again."""
-        self._writer.write_batch(batch)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows so far, in order."""
-        end = self._file.tell()
-        self._file.seek(0)
-        try:
-            yield from pa.ipc.open_stream(self._file)
-        finally:
-            self._file.seek(end)
-
-    def close(self) -> None:
-        """Drop the rows."""
-        self._file.close()
 
 
 class _Part:

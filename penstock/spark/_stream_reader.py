@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,9 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.errors import BadArgument, NoSuchStream, NotPermitted, PenstockError
 from penstock.model import Position
+from penstock.ports import SystemClock
 from penstock.spark._errors import plain
+from penstock.spark._pace import Pace
 from penstock.spark._places import cuts_of, streams_of
 from penstock.spark._reader import Part, TaskReader
 from penstock.spark._stores import PATIENCE_S, open_at
@@ -41,6 +44,7 @@ __all__ = ["ConsumerLease", "PenstockStreamReader", "RefusedStreamReader"]
 
 _LEASE_S: Final = 7 * 24 * 3600.0
 _RENEW_S: Final = 3600.0
+_REPORT_AGE_MAX_S: Final = 1.0  # of what an idle query reports; Spark shows it every 10 seconds
 _logger: Final = logging.getLogger("penstock.spark")
 
 
@@ -77,6 +81,14 @@ class ConsumerLease:
             self.move(consumer, self._cuts)
 
 
+@dataclass(frozen=True, slots=True)
+class _IdlePoll:
+    """A poll that found nothing behind an offset: where its streams were."""
+
+    start: dict[str, Any]
+    steps: dict[str, NextCut]
+
+
 class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams from micro-batch to micro-batch.
 
@@ -90,6 +102,13 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
     _in_batches = True
     _ends: dict[str, NextCut] | None = None
     _reached: Mapping[str, StreamCut] | None = None
+    _idle: _IdlePoll | None = None
+    _report: tuple[float, dict[str, Any]] | None = None  # and when it was made
+    _repeats_report = False
+
+    @cached_property
+    def _pace(self) -> Pace:
+        return Pace(SystemClock())
 
     @cached_property
     def _store(self) -> Store:
@@ -128,17 +147,43 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
 
     @plain
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next micro-batch ends."""
+        """Return where the next micro-batch ends; a query that is idle asks its store one thing per stream."""
+        self._pace.begin()
+        is_idle = self._is_idle_still(start)
+        found = start if is_idle else self._latest(start, is_limited=not isinstance(limit, ReadAllAvailable))
+        self._repeats_report = is_idle
+        self._lease.renew(start["consumer"])
+        self._pace.end(is_idle=found is start)
+        return found
+
+    def _is_idle_still(self, start: dict[str, Any]) -> bool:
+        """Return whether the last poll found nothing here, and the streams are as they were; an error is no answer."""
+        idle = self._idle
+        if idle is None or idle.start != start:
+            return False
+        try:
+            names = streams_of(self._store, self._options) if self._options.pattern is not None else idle.steps
+            is_same = {*names} == {*idle.steps} and self._steps(_cuts_of(idle.steps), is_limited=False) == idle.steps
+        except PenstockError:
+            is_same = False
+        if not is_same:
+            self._idle = None
+        return is_same
+
+    def _latest(self, start: dict[str, Any], *, is_limited: bool) -> dict[str, Any]:
+        """Return where the next micro-batch ends, or ``start`` itself if there is nothing to read."""
         known, new = self._there(start), self._new_streams(start)
-        steps = self._steps(known | new, is_limited=not isinstance(limit, ReadAllAvailable))
+        steps = self._steps(known | new, is_limited=is_limited)
         times = [start.get("time"), _least(self._time_of(name, step) for name, step in steps.items())]
-        cuts = self._reached = {name: step.cut for name, step in steps.items()}
+        cuts = self._reached = _cuts_of(steps)
         begin = {name: cut for name, cut in _cuts(start.get("begin", "")).items() if known.get(name) == cut} | new
         found = self._offset(start, cuts, max((time for time in times if time is not None), default=None), begin=begin)
-        self._lease.renew(start["consumer"])
         is_further = found["cut"] != start["cut"]
         is_later = self._options.mark_rows and found.get("time") != start.get("time")
-        return found if is_further or is_later else start
+        if is_further or is_later:
+            return found
+        self._idle = _IdlePoll(start, steps)
+        return start
 
     def _new_streams(self, start: dict[str, Any]) -> dict[str, StreamCut]:
         """Return the start of streams that are new to the query, each of which is read completely."""
@@ -192,10 +237,10 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
             found["time"] = time
         return found
 
-    def _there(self, offset: Mapping[str, Any], cuts: Mapping[str, StreamCut] | None = None) -> dict[str, StreamCut]:
+    def _there(self, offset: Mapping[str, Any]) -> dict[str, StreamCut]:
         """Return the cuts of an offset for streams that still exist, by uid."""
         self._check_event_time(offset)
-        found = _cuts(offset["cut"]) if cuts is None else cuts
+        found = _cuts(offset["cut"])
         self._check_names(found)
         return {
             name: self._still_there(self._store, cut) for name, cut in found.items() if self._is_there(name, offset)
@@ -236,6 +281,13 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
     @plain
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the current end of the streams and the lag, which Spark shows in its progress."""
+        now = time.monotonic()
+        if self._report is None or not self._repeats_report or now - self._report[0] > _REPORT_AGE_MAX_S:
+            self._report = now, self._new_report()
+        self._repeats_report = False
+        return self._report[1]
+
+    def _new_report(self) -> dict[str, Any]:
         tails = {name: self._store.tail(name) for name in streams_of(self._store, self._options)}
         found: dict[str, Any] = {"cut": _text(tails)}
         if self._reached is not None:
@@ -248,13 +300,13 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
         """Return the parts that tasks read."""
         last, time = self._there(end), end.get("time")
         begin = _cuts(start["cut"]) | _cuts(end.get("begin", ""))
-        first = self._there(end, {name: begin[name] for name in last})
+        first = {name: self._still_there(self._store, begin[name]) for name in last}
         self._lease.begin(end["consumer"], first)
         parts = self._parts(self._ranges(self._store, first, last), time)
         if not self._options.mark_rows or ("begin" not in end and time == start.get("time")):
             return parts
         first_part = parts[0] if parts else Part(time=time)
-        return [Part(range=first_part.range, time=time, tells_time=True), *parts[1:]]
+        return [Part(ranges=first_part.ranges, time=time, tells_time=True), *parts[1:]]
 
     @plain
     def commit(self, end: dict[str, Any]) -> None:
@@ -269,6 +321,10 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
 
 def _cuts(text: str) -> dict[str, StreamCut]:
     return {cut.stream: cut for cut in Position.parse(text).cuts}
+
+
+def _cuts_of(steps: Mapping[str, NextCut]) -> dict[str, StreamCut]:
+    return {name: step.cut for name, step in steps.items()}
 
 
 def _text(cuts: Mapping[str, StreamCut]) -> str:

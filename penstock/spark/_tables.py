@@ -78,7 +78,9 @@ def delta_writer(table: str, job: str) -> Write:
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction  # noqa: PLC0415
         from deltalake.transaction import AddAction  # noqa: PLC0415
     except ModuleNotFoundError:
-        raise BadArgument("a Delta table needs the package deltalake: pip install 'penstock-stream[delta]'") from None
+        raise BadArgument(
+            "a Delta table needs the package deltalake: in a clone of Penstock, run pip install '.[delta]'"
+        ) from None
     if Path(table, _LAST).exists():
         raise BadArgument(f"{table} is a Parquet table, whose files a Delta log would not contain: leave out delta")
 

@@ -112,7 +112,8 @@ def tell(spark: SparkSession, folder: Path, say: Callable[[str], object]) -> Sto
         large = threading.Thread(target=_write_large, args=(store,))
         large.start()
         for now in _write_all(story.readings, writers):
-            say(f"minute {now / 60:.1f} of {_LENGTH_S / 60:.0f}: three plants write, two queries count")
+            minutes = f"{min(now, _LENGTH_S) / 60:.0f} of {_LENGTH_S / 60:.0f} simulated minutes"
+            say(f"{minutes}: three plants write, two queries count")
             _await_time(store, writers)
             for query in (exact, guessed):
                 query.processAllAvailable()

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, is_typeddict, overload
 import msgspec
 
 from penstock.errors import BadArgument, NotDecodable
+from penstock.model import UNDECODABLE
 
 __all__ = ["JsonSerializer", "Serializer", "StrSerializer"]
 
@@ -81,7 +82,7 @@ class JsonSerializer(Generic[T]):
         """Return the value."""
         try:
             value: T = self._decode(data)
-        except (ValueError, RecursionError) as error:  # msgspec's own errors are among the first
+        except UNDECODABLE as error:
             raise NotDecodable(f"JSON ({self._name})", reason=str(error)) from error
         return value
 

@@ -146,12 +146,17 @@ class FaultyObjects:
         if fault is not None:
             raise StorageUnavailable(self.where(first), reason=fault.value)
 
-    def names(self, prefix: str) -> Iterator[str]:
+    def names(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Return the names that begin with ``prefix`` without those that are late, or fail."""
-        names = self._call("names", prefix, lambda: list(self._objects.names(prefix)))
+        names = self._call("names", prefix, lambda: list(self._objects.names(prefix, after=after)))
         with self._lock:
             late = set(self._put[-self.late_names :]) if self.late_names else set()
         return iter([name for name in names if name not in late])
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the bytes of those that :meth:`names` returns, or fail as it does."""
+        names = set(self.names(prefix))
+        return {name: size for name, size in self._objects.sizes(prefix).items() if name in names}
 
     def close(self) -> None:
         """Close the objects below."""

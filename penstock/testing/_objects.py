@@ -70,10 +70,15 @@ class MemoryObjects:
             for name in names:
                 self._objects.pop(name, None)
 
-    def names(self, prefix: str) -> Iterator[str]:
-        """Return the names that begin with ``prefix``, sorted."""
+    def names(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        """Return the names that begin with ``prefix`` and come after another name, sorted."""
         with self._lock:
-            return iter(sorted(name for name in self._objects if name.startswith(prefix)))
+            return iter(sorted(name for name in self._objects if name.startswith(prefix) and name > after))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the bytes of all objects whose names begin with ``prefix``, by name."""
+        with self._lock:
+            return {name: len(data) for name, (data, _) in self._objects.items() if name.startswith(prefix)}
 
     def close(self) -> None:
         """Do nothing: the objects stay."""

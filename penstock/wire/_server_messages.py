@@ -19,6 +19,7 @@ __all__ = [
     "Answer",
     "AskIfHere",
     "AttendGroup",
+    "BlockAccess",
     "FenceWriter",
     "MissEvents",
     "NoteTime",
@@ -31,8 +32,15 @@ __all__ = [
 ]
 
 _Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
-Welcome = tuple[Literal["welcome"], Annotated[str, Meta(min_length=1, max_length=100)], Annotated[float, Meta(gt=0)]]
-"""The id of the session, and how many bytes may be in flight."""
+BlockAccess = tuple[Annotated[int, Meta(ge=1, le=65_535)], str, bytes]
+"""The port for blocks, the name of the session there, and its key."""
+Welcome = tuple[
+    Literal["welcome"],
+    Annotated[str, Meta(min_length=1, max_length=100)],
+    Annotated[float, Meta(gt=0)],
+    BlockAccess | None,
+]
+"""The id of the session, how many bytes may be in flight, and the port for blocks, if there is one."""
 Answer = tuple[_Number, Any]
 Acknowledgement = tuple[list[Annotated[int, Meta(ge=-1, le=NUMBER_MAX)]], bytes | None]
 """Where blocks begin, ``ENDED`` for those whose segment has ended; or an error."""

@@ -41,10 +41,15 @@ class SmallBlock(NamedTuple):
         """Return the bytes; the body comes in parts."""
         return b"".join((_HEAD.pack(left, segment_id), header, *parts))
 
+    @staticmethod
+    def pack_head(left: int, segment_id: int, header: bytes) -> bytes:
+        """Return what comes before the body."""
+        return _HEAD.pack(left, segment_id) + header
+
     @classmethod
-    def unpack(cls, message: bytes) -> SmallBlock:
+    def unpack(cls, message: Bytes, *, size_max: int = SMALL_SIZE_MAX) -> SmallBlock:
         """Return what :meth:`pack` was given; ``BadArgument`` if these are other bytes."""
-        if not BLOCK_SIZE_MIN <= len(message) <= SMALL_SIZE_MAX:
+        if not BLOCK_SIZE_MIN <= len(message) <= size_max:
             raise BadArgument("this is not a block")
         (left, segment_id), view = _HEAD.unpack_from(message), memoryview(message)
         return cls(left, segment_id, view[_HEAD.size : BLOCK_SIZE_MIN], view[BLOCK_SIZE_MIN:])

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock import errors, model
 from penstock.errors import BadArgument, PenstockError, ServerError
+from penstock.model import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ __all__ = [
     "BLOCKS_MAX",
     "BUSY",
     "ENDED",
+    "LOCATE_MAX",
     "NOT_BEGUN",
     "PROTOCOL",
     "cell",
@@ -42,7 +44,7 @@ __all__ = [
     "unpack_error",
 ]
 
-PROTOCOL: Final = 4
+PROTOCOL: Final = 5
 ARE_YOU_THERE: Final = "here?"  # the notification that asks for that call
 BUSY: Final = b"busy"  # goes with a refusal: nothing was done, and a moment later it may be
 NOT_BEGUN: Final = b"not begun"  # goes with a refusal: nothing was done of what was called
@@ -76,12 +78,13 @@ APPENDS: Final = pa.schema(
 )
 BLOCKS: Final = pa.schema([("start", pa.int64()), ("block", pa.binary()), ("commit_ms", pa.int64())])
 ENDED: Final = -1  # in place of where a block begins: its segment takes no more
+LOCATE_MAX: Final = 64 << 20
+"""Bytes of a segment whose places a client is told in one call."""
 BLOCKS_MAX: Final = 64  # that are acknowledged together
 _MESSAGE_SIZE_MAX: Final = 500  # for other clients than ours; up to three bytes each on the wire
 _TEXT_SIZE_MAX: Final = 1_500
 _FIELDS_SIZE_MAX: Final = 2_500  # of all together; gRPC hangs up when its headers have more than 8 KiB
 _BOUNDS: Final = struct.Struct("<ii")
-_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -105,7 +108,7 @@ def unpack(data: bytes | memoryview, form: Any = Any) -> Any:  # noqa: ANN401 - 
     """Read what :func:`pack` wrote; ``ServerError`` if these are other bytes, or they have not this form."""
     try:
         return _decoder(form).decode(data)
-    except (*_UNREADABLE, PenstockError, KeyError) as error:
+    except (*UNDECODABLE, PenstockError, KeyError) as error:
         raise ServerError(
             f"cannot decode the message ({error}): is the other side of another version of Penstock?"
         ) from error
@@ -115,7 +118,7 @@ def unpack_call(data: bytes | memoryview, form: Any = Any) -> Any:  # noqa: ANN4
     """Read a call of this form; a value of the model that is none is something that the operation refuses."""
     try:
         return _call_decoder(form).decode(data)
-    except _UNREADABLE as error:
+    except UNDECODABLE as error:
         raise ServerError(
             f"cannot decode the message ({error}): is the other side of another version of Penstock?"
         ) from error
@@ -165,7 +168,7 @@ def _from_call(code: int, data: memoryview) -> object:
         return _Unfit(bytes(data).decode(errors="replace"))
     try:
         return _from_sent(code, data)
-    except (*_UNREADABLE, PenstockError, KeyError) as error:
+    except (*UNDECODABLE, PenstockError, KeyError) as error:
         return _Unfit(f"something that is none ({error})")
 
 

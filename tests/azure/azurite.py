@@ -1,4 +1,9 @@
-"""A real Azure storage server for tests: Azurite, with a container."""
+"""A real Azure storage server for tests: Azurite, with a container for each test.
+
+Azurite sorts the names of all blobs that it has, of all containers, whenever one blob is deleted. A batch of 256
+deletions would take half a minute among the blobs of a few hundred tests, and no other request is answered meanwhile.
+So a test deletes its container when it ends, which costs one sorting.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,12 @@ import hashlib
 import hmac
 import shutil
 import time
-import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from tests.server.apart import free_port
 from tests.shared_server import ServerStart, shared_server, wait_for_port
@@ -20,9 +25,8 @@ from tests.shared_server import ServerStart, shared_server, wait_for_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CONTAINER", "azurite_server", "missing"]
+__all__ = ["azurite_container", "azurite_server", "missing"]
 
-CONTAINER: Final = "store"
 _MAIN: Final = Path(__file__).parent.parent.parent / ".azurite/node_modules/azurite/dist/src/blob/main.js"
 _ACCOUNT: Final = "devstoreaccount1"  # Azurite's own, with the key that its documentation has
 _KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -40,7 +44,7 @@ def missing() -> str | None:
 def azurite_server(folder: Path) -> Iterator[dict[str, str]]:
     """Use the server of this test run; give the variables of the environment that lead a client there."""
     with shared_server(folder, _start) as environment:
-        _make_container(environment["AZURE_STORAGE_ENDPOINT"])
+        wait_for_port(int(environment["AZURE_STORAGE_ENDPOINT"].rpartition(":")[2].partition("/")[0]))
         yield environment
 
 
@@ -56,18 +60,22 @@ def _start(_folder: Path) -> ServerStart:
     return ServerStart(command, environment)
 
 
-def _make_container(endpoint: str) -> None:
-    """Make the container, if no other process has; obstore cannot."""
-    wait_for_port(int(endpoint.rpartition(":")[2].partition("/")[0]))
+@contextmanager
+def azurite_container(environment: dict[str, str]) -> Iterator[str]:
+    """Use a new container, with all that is put into it, until the block ends; give its name."""
+    name, endpoint = uuid4().hex, environment["AZURE_STORAGE_ENDPOINT"]
+    _request_container("PUT", endpoint, name)  # obstore cannot
+    try:
+        yield name
+    finally:
+        _request_container("DELETE", endpoint, name)
+
+
+def _request_container(method: str, endpoint: str, name: str) -> None:
     headers = {"x-ms-date": formatdate(time.time(), usegmt=True), "x-ms-version": "2021-08-06"}
-    signed = "\n".join(f"{name}:{value}" for name, value in headers.items())
-    text = "PUT" + 12 * "\n" + f"{signed}\n/{_ACCOUNT}/{_ACCOUNT}/{CONTAINER}\nrestype:container"
+    signed = "\n".join(f"{header}:{value}" for header, value in headers.items())
+    text = method + 12 * "\n" + f"{signed}\n/{_ACCOUNT}/{_ACCOUNT}/{name}\nrestype:container"
     signature = base64.b64encode(hmac.digest(base64.b64decode(_KEY), text.encode(), hashlib.sha256)).decode()
     headers["Authorization"] = f"SharedKey {_ACCOUNT}:{signature}"
-    url = f"{endpoint}/{CONTAINER}?restype=container"
-    try:
-        urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=headers)).close()
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code != 409:
-            raise
+    url = f"{endpoint}/{name}?restype=container"
+    urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers), timeout=60).close()

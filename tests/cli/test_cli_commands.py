@@ -39,8 +39,12 @@ def test_example_runs(call: Call, plant: Path, command: str) -> None:
         with penstock.connect(plant / "penstock-data") as store:
             for stream in ("plant/alarms", "plant/all"):
                 store.create_stream(stream)
+    if command == "restore":
+        call("backup", "penstock-data", "penstock-backup")
     if command.startswith("repo "):
         make_project(plant, is_imported=command != "repo import")
+    if command in {"cluster add-group", "cluster replace-server"}:
+        assert call(*shlex.split(example_of("cluster create"))[1:]).code == 0
     result = call(*shlex.split(example_of(command))[1:], stdin=b"secret\n")
     assert result.code == 0, result.out + result.err
 
@@ -141,7 +145,10 @@ def test_missing_package_of_an_extra_is_one_line(call: Call, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "argon2", None)
     result = call("user", "ls")
     assert result.code == 1
-    assert result.err == "penstock: this needs argon2, which is missing: pip install 'penstock-stream[server]'\n"
+    assert (
+        result.err
+        == "penstock: this needs argon2, which is missing: in a clone of Penstock, run pip install '.[server]'\n"
+    )
 
 
 def test_missing_module_of_our_own_is_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:

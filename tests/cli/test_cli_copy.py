@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,6 @@ import penstock
 from penstock.server import Config, Server
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Call, CallOnTerminal
 
 
@@ -60,8 +59,11 @@ def test_copy_shows_its_progress_on_a_terminal(call_on_terminal: CallOnTerminal)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("penstock-data penstock-data", 1, "is not a copy of it"),
-        ("nowhere backup", 1, "no store in nowhere"),
+        ("penstock-data penstock-data", 2, "FROM and TO are the same store"),
+        ("penstock-data ./x/../penstock-data/", 2, "FROM and TO are the same store"),
+        ("penstock://h:1,h:2 penstock://h:2", 2, "FROM and TO are the same store"),
+        ("nowhere backup", 1, "no store in nowhere: name one with FROM"),
+        ("penstock-data backup --cut plant/readings:0@0", 1, "no store in backup: name one with TO"),
         ("penstock-data backup no/stream", 1, "no stream 'no/stream'"),
         ("penstock-data backup --cut x", 2, "invalid stream cut 'x'"),
         ("penstock-data backup a/b --cut a/b:0@0", 2, "leave out STREAM"),
@@ -71,7 +73,9 @@ def test_copy_shows_its_progress_on_a_terminal(call_on_terminal: CallOnTerminal)
 )
 def test_copy_refuses_in_one_line(call: Call, arguments: str, code: int, message: str) -> None:
     """Whatever is wrong, the line says what to do."""
+    Path("x").mkdir()
     result = call("copy", *arguments.split())
     assert (result.code, result.out) == (code, "")
     assert message in result.err
     assert len(result.err.splitlines()) == 1
+    assert not Path("backup").exists(), "a copy that cannot begin leaves nothing behind"

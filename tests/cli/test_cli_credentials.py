@@ -29,7 +29,8 @@ STREAM = "plant/readings"
 
 
 ON_SPARK = ("aggregate", "archive", "windows")  # tests/spark/test_server.py runs Spark as users
-ON_A_STORE = [name for name in command_names() if name not in ON_SPARK and opens_store(command_module(name)[1])]
+ELSEWHERE = {*ON_SPARK, "cluster status"}  # which needs a cluster, and has tests of its own
+ON_A_STORE = [name for name in command_names() if name not in ELSEWHERE and opens_store(command_module(name)[1])]
 
 
 @pytest.fixture

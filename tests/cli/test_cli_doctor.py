@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import resource
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 PACKAGES = ("google-crc32c", "msgspec", "numpy", "packaging", "pyarrow", "rich", "sqlalchemy", "typer")
 SERVER = ("server settings", "server ports", "server certificate")
-EXTRAS = ("extra spark", "extra server", "extra objects", "extra postgresql")
+STORES = ("spark", "delta", "iceberg", "server", "objects", "postgresql", "events", "repo")
+EXTRAS = tuple(f"extra {name}" for name in (*STORES, "top", "tracing", "interop", "examples", "docs"))
+DEVELOPERS = {"bench", "dev", "fuzz", "oracle", "pipelines"}
 NAMES = ["Python", *PACKAGES, *EXTRAS, "Java", "free space", "durable write", "open files", *SERVER]
 
 
@@ -51,6 +54,27 @@ def test_json_has_the_same_checks(call: Call) -> None:
         assert set(check) == {"name", "status", "found", "fix"}
         assert check["found"]
         assert bool(check["fix"]) == (check["status"] != "ok"), "a fix is given where, and only where, one is needed"
+
+
+def test_every_extra_is_known_with_what_it_is_for(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who lacks something should learn from one command what it is called, and whether it is worth having."""
+    declared = set(importlib.metadata.metadata("penstock-stream").get_all("Provides-Extra") or [])
+    assert {f"extra {name}" for name in declared - DEVELOPERS} == set(EXTRAS)
+    version = importlib.metadata.version
+
+    def lacking(name: str) -> str:
+        if name in {"textual", "pyiceberg"}:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", lacking)
+    checks = checks_in(call("doctor", "--json").out)
+    assert checks["extra top"]["found"] == "textual missing"
+    advice = "to watch streams in a terminal with penstock top: in a clone of Penstock, run pip install '.[top]'"
+    assert (checks["extra top"]["status"], checks["extra top"]["fix"]) == ("warn", advice)
+    assert checks["extra iceberg"]["status"] == "warn"
+    assert checks["extra tracing"]["status"] == "ok"
+    assert checks["extra server"]["found"].endswith("(to run a server with its web console)")
 
 
 def test_folder_that_cannot_be_written_fails(call: Call) -> None:
@@ -166,7 +190,7 @@ def test_certificate_is_not_looked_at_without_the_packages(
     monkeypatch.setitem(sys.modules, "penstock.server._tls", None)
     check = checks_in(call("doctor", "--json").out)["server certificate"]
     assert check["status"] == "warn"
-    assert "penstock-stream[server]" in check["fix"]
+    assert "pip install '.[server]'" in check["fix"]
 
 
 def test_report_is_plain_lines_elsewhere(call: Call) -> None:

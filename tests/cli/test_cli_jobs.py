@@ -53,7 +53,7 @@ def test_a_job_shows_how_it_is_doing_on_a_terminal(call_on_terminal: CallOnTermi
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("archive", "plant/readings", "t", "--local", "--delta"),
+        ("archive", "plant/readings", "t", "--local", "--table", "delta"),
         ("archive", "plant/readings", "t", "--local", "--date", "current_date()"),
         ("aggregate", "plant/readings", "--into", "plant/all", "--local", "--key", "key"),
         ("aggregate", "plant/readings", "--into", "plant/all", "--local", "-o", "format=json"),
@@ -64,6 +64,19 @@ def test_options_of_spark_are_refused_without_it(call: Call, arguments: tuple[st
     result = call(*arguments)
     assert result.code == 2
     assert "needs Spark: leave it out, or leave out --local" in result.err
+
+
+def test_archive_to_an_iceberg_table_needs_no_spark(call: Call, plant: Path) -> None:
+    """Other engines find the table in its catalog; options of Spark and of other tables are refused."""
+    to_iceberg = ("archive", "plant/readings", str(plant / "t"), "--table", "iceberg")
+    result = call(*to_iceberg, "--date", "current_date()")
+    assert (result.code, "leave out --table iceberg" in result.err) == (2, True)
+    result = call("archive", "plant/readings", str(plant / "t"), "--local", "--catalog", "sqlite:///x")
+    assert (result.code, "add --table iceberg" in result.err) == (2, True)
+    assert not (plant / "t").exists()
+    assert json.loads(call(*to_iceberg, "--json").out) == {"batches": 1, "rows": 4}
+    assert "0 events" in call(*to_iceberg).out
+    assert (plant / "t" / "catalog.db").exists()
 
 
 def test_local_job_shows_how_it_is_doing_on_a_terminal(call_on_terminal: CallOnTerminal, plant: Path) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import penstock
+from penstock.repo import Bundle, Repository, key_name
 from penstock.repo import _copy as copies
 from penstock.repo import _git_import as git_import
 from tests.cli.project import make_project
@@ -52,7 +56,7 @@ def test_from_git_and_back_on_the_command_line(call: Call, here: Path) -> None:
         "time": 1_700_000_120,
         "line": "More.\n",
     }
-    assert call("repo", "check", "code/x").lines[-1].endswith("items, all good")
+    assert call("repo", "check", "code/x").lines == ["code/x: 9 items, 2 lists of names, all good"]
     git(here, "init", "-q", "--bare", "back")
     git(here / "back", "fast-import", "--quiet", stdin=call("repo", "export", "code/x").raw)
     assert git(here / "back", "for-each-ref") == git(here / "project", "for-each-ref")
@@ -74,7 +78,7 @@ def test_bundle_is_read_like_a_repository(call: Call, here: Path) -> None:
     assert len(call("repo", "log", "all.bundle").lines) == 2
     assert call("repo", "bundle", "check", "all.bundle").lines[-1].endswith("all good")
     made = json.loads(call("repo", "bundle", "create", "code/project", "new.bundle", "--known", "v1", "--json").out)
-    assert made["items"] == 4, "with the names"
+    assert made["items"] == 3, "as many as a push counts"
     changes = json.loads(call("repo", "bundle", "open", "new.bundle", "--json").out)
     assert (changes["revisions"], sorted(changes["refs"])) == (1, ["HEAD", "refs/heads/main"])
     assert (
@@ -87,9 +91,7 @@ def test_bundle_is_read_like_a_repository(call: Call, here: Path) -> None:
     pulled = call("repo", "pull", "code/copy", "next.bundle").out
     assert pulled == "code/copy: 1 new revision, 3 items, 2 changed names\n"
     assert len(call("repo", "log", "code/copy", "main").lines) == 3
-    damaged = bytearray(here.joinpath("all.bundle").read_bytes())
-    damaged[60] ^= 1
-    here.joinpath("bad.bundle").write_bytes(damaged)
+    here.joinpath("bad.bundle").write_bytes(_damaged(here / "all.bundle"))
     result = call("repo", "bundle", "check", "bad.bundle")
     assert result.code == 1
     assert "bad.bundle" in result.err + result.out
@@ -156,9 +158,13 @@ def test_what_is_wrong_is_one_line(call: Call, here: Path) -> None:
         ("log code/gone", 1, "no bundle and no stream 'code/gone'"),
         ("log gone.bundle", 1, "no bundle and no stream 'gone.bundle': check the name"),
         ("pull code/project gone.bundle", 1, "no bundle and no store 'gone.bundle': check the name"),
-        ("cat code/project README.md@v9", 2, "no revision 'v9': use an id, a branch or a tag"),
+        (
+            "cat code/project README.md@v9",
+            2,
+            "no revision 'v9': use an id or at least 4 digits of it, a branch or a tag",
+        ),
         ("cat code/project gone@v1", 1, "no file 'gone' in revision "),
-        ("bundle open no.bundle", 1, "it does not begin like a bundle"),
+        ("bundle open no.bundle", 1, "no.bundle is not a bundle: name a file that penstock repo bundle create has"),
         ("bundle check gone.bundle", 1, "cannot read the bundle gone.bundle"),
         ("push code/project penstock://localhost:1", 1, "localhost:1"),
         ("push code/project backup --user anna", 2, "--user applies only to a server"),
@@ -176,6 +182,84 @@ def test_wrong_source_leaves_nothing_behind(call: Call, here: Path) -> None:
     for store in ("penstock-data", "backup"):
         assert "code/gone" not in call("stream", "ls", "--store", store).out
     assert not here.joinpath("new").exists()
+
+
+def make_changes(call: Call, here: Path) -> str:
+    """Make a bundle of changes, with a delta on the inventory of the revision that is returned."""
+    history = make_project(here, is_imported=True)
+    history.name(b"refs/tags/many", history.commit([2], {b"file-%d" % number: plain(b"") for number in range(8)}))
+    history.name(b"refs/heads/main", history.commit([3], {b"file-1": plain(b"x")}))
+    history.write(here / "project")
+    refs = json.loads(call("repo", "import", "project", "code/project", "--json").out)["refs"]
+    made = call("repo", "bundle", "create", "code/project", "new.bundle", "--known", "many")
+    assert made.out == "new.bundle: 3 items, builds on 1 other item\n"
+    return str(refs["refs/tags/many"])
+
+
+def test_bundle_of_changes_is_good_without_what_it_builds_on(call: Call, here: Path) -> None:
+    """Its receiver has the rest; what is neither in the bundle nor named as known is missing."""
+    known = make_changes(call, here)
+    checked = call("repo", "bundle", "check", "new.bundle")
+    summary = "new.bundle: 3 items, 1 list of names, all good; 1 delta on 1 item elsewhere not reconstructed"
+    assert (checked.code, checked.lines) == (0, [f"builds on inventories@{known}", summary])
+    found = json.loads(call("repo", "check", "new.bundle", "--json").out)
+    good = {"items": 3, "name_lists": 1, "missing": [], "errors": [], "foreign_events": 0}
+    assert found == good | {"elsewhere": [f"inventories@{known}"], "unresolved": 1}
+    with Bundle.open(here / "new.bundle") as bundle, penstock.connect(here / "penstock-data") as store:
+        stacked = bundle.stacked_on(Repository.open(store, "code/project")).check()
+        assert (stacked.is_good, stacked.elsewhere, stacked.unresolved) == (True, (), 0)
+        bundle.missing = ()
+        assert [key_name(key) for key in bundle.check().missing] == [f"inventories@{known}"]
+
+
+def test_failed_copy_leaves_no_empty_repository(call: Call, here: Path) -> None:
+    """A bundle of changes needs what it builds on; an empty stream beside the error looks as if it had been pulled."""
+    make_changes(call, here)
+    here.joinpath("bad.bundle").write_bytes(_damaged(here / "project.bundle"))
+    shutil.rmtree(here / "project" / "objects")
+    here.joinpath("project", "objects").mkdir()
+    for arguments in ("pull code/x new.bundle", "pull code/x bad.bundle", "import project code/x"):
+        assert call("repo", *arguments.split()).code == 1, arguments
+    assert [line.split("\t")[0] for line in call("stream", "ls").lines] == ["code/project"]
+
+
+def _damaged(path: Path) -> bytes:
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    return bytes(data)
+
+
+def test_export_is_complete_or_not_there(call: Call, here: Path) -> None:
+    """A half of a history looks like a whole one to git; and an error of a full disk says which file was to be made."""
+    make_project(here, is_imported=True)
+    here.joinpath("bad.bundle").write_bytes(_damaged(here / "project.bundle"))
+    here.joinpath("out").write_bytes(b"older")
+    here.joinpath("link").symlink_to("out")
+    for name in ("link", "new"):
+        assert call("repo", "export", "bad.bundle", "--out", name).code == 1
+    assert (here.joinpath("out").read_bytes(), here.joinpath("new").exists()) == (b"older", False)
+    assert call("repo", "export", "code/project", "--out", "/dev/full").err == (
+        "penstock: /dev/full: No space left on device\n"
+    )
+    assert call("repo", "export", "code/project", "--out", "link").code == 0
+    assert here.joinpath("link").is_symlink()
+    exported = here.joinpath("out").read_bytes()
+    assert exported == call("repo", "export", "code/project").raw
+    assert not list(here.glob(".*"))
+
+
+def test_standard_output_by_its_name_has_the_export_alone(here: Path) -> None:
+    """A shell that appends to a file gets the export behind what was there, and no summary in the middle of it."""
+    make_project(here, is_imported=True)
+    (here / "out").write_bytes(b"# before\n")
+    for command in ("export code/project --out /dev/stdout", "bundle create code/project /dev/stdout"):
+        with (here / "out").open("ab") as file:
+            arguments = [sys.executable, "-m", "penstock", "repo", *command.split()]
+            subprocess.run(arguments, cwd=here, stdout=file, check=True)
+    before, export, bundle = (here / "out").read_bytes().partition(b"feature done\n")
+    assert (before, export) == (b"# before\n", b"feature done\n")
+    assert b"\ndone\nPSBUNDL\x01" in bundle
+    assert bundle.endswith(b"PSBUNDL\x01")
 
 
 def test_log_has_commits_of_the_same_second_in_order(call: Call, here: Path) -> None:
@@ -198,6 +282,12 @@ def test_names_of_paths_and_branches_may_have_an_at_sign(call: Call, here: Path)
     call("repo", "import", "project", "code/x")
     assert call("repo", "cat", "code/x", "icon@2x.png@packages/@types/node").out == "x"
     assert "no revision 'gone'" in call("repo", "cat", "code/x", "icon@2x.png@gone").err
+    history.name(b"refs/heads/main", history.count)
+    history.write(here / "project")
+    call("repo", "import", "project", "code/x")
+    for place in ("icon@2x.png", "icon@2x.png@main"):
+        assert call("repo", "cat", "code/x", place).out == "x"
+    assert "no revision '3x.png'" in call("repo", "cat", "code/x", "icon@3x.png").err
 
 
 def test_progress_is_shown_on_a_terminal(call_on_terminal: CallOnTerminal, here: Path) -> None:

@@ -61,7 +61,7 @@ def test_store_may_come_from_the_environment(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--port 70000", "penstock: command line: --port: invalid value 70000: it is int <= 65535\n"),
+        ("--port 70000", "penstock: command line: --port: invalid value 70000: use a whole number up to 65535\n"),
         ("--tls-cert a.crt", "penstock: command line: --tls-cert: --tls-key is missing: both are needed, or neither\n"),
         ("memory:", "penstock: command line: store: invalid value 'memory:': a server serves a folder\n"),
     ],
@@ -78,6 +78,7 @@ def test_server_says_where_it_serves_and_that_it_ended(call: Call) -> None:
     assert result.code == 0
     assert result.out == ""
     assert re.search(r"info penstock\.server serving store=data flight=penstock://127\.0\.0\.1:\d+ http=", result.err)
+    assert re.search(r" console=http://127\.0\.0\.1:\d+/console/ futoin=", result.err)
     assert re.search(r" futoin=ws://127\.0\.0\.1:\d+/futoin$", result.err, re.MULTILINE), (
         "the address of its event stream"
     )
@@ -98,7 +99,7 @@ def test_dev_prints_addresses_and_leaves_nothing(call: Call, monkeypatch: pytest
     monkeypatch.setattr(_run.Server, "__exit__", look)
     result = call("dev", "--port", "0", "--http-port", "0")
     assert result.code == 0, result.err
-    assert [line.split("\t")[0] for line in result.lines] == ["store", "health", "metrics", "futoin"]
+    assert [line.split("\t")[0] for line in result.lines] == ["store", "health", "metrics", "console", "futoin"]
     assert re.fullmatch(r"store\tpenstock://127\.0\.0\.1:\d+", result.lines[0])
     assert [len(found) for found in folders] == [1]
     assert list(tmp_path.iterdir()) == []

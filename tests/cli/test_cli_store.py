@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from errno import EACCES
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +11,6 @@ import pytest
 import penstock
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Call
 
 ALL_BUT_CREATE = [
@@ -108,3 +108,20 @@ def test_the_refusal_of_a_position_names_ages(call: Call, tmp_path: Path) -> Non
     assert call("stream", "create", "a/b", "--store", store).code == 0
     result = call("read", "a/b", "--from", "yesterday", "--store", store)
     assert (result.code, "or an age like 10m" in result.err) == (2, True)
+
+
+def test_an_error_says_what_to_do_next(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these left the user to guess: a name without its scope, a text for a file, a folder of somebody else."""
+    store = str(tmp_path / "data")
+    assert call("stream", "create", "a/b", "--store", store).code == 0
+    assert call("tail", "b", "--store", store).err == "penstock: no stream 'b': a name has a scope, as in plant/b\n"
+    text = call("write", "a/b", "hello", "--store", store)
+    assert (text.code, "no file hello: arguments are files" in text.err, "echo TEXT |" in text.err) == (1, True, True)
+
+    def exists(path: Path) -> bool:
+        raise PermissionError(EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", exists)  # root, who runs tests in containers, may read everything
+    refused = call("stream", "ls", "--store", store)
+    assert refused.code == 1
+    assert "Permission denied: use a file or folder that you may read and write" in refused.err

@@ -18,7 +18,7 @@ from penstock.cli._last import even_shares, last_events
 from penstock.cli.tail import _follow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import pyarrow as pa
 
@@ -285,7 +285,7 @@ def test_last_events_of_a_large_segment_read_only_its_end(shared: Engine, monkey
     read = []
     read_range = shared.read_range
 
-    def noted(part: penstock.SegmentRange) -> Iterator[pa.RecordBatch]:
+    def noted(part: penstock.SegmentRange) -> pa.RecordBatchReader:
         read.append(part.size)
         return read_range(part)
 

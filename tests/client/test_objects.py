@@ -17,7 +17,7 @@ from penstock.errors import BadArgument, StorageUnusable
 from penstock.ports import Bucket
 from penstock.server import Server
 from penstock.wire.operations import streams
-from tests.server.apart import eventually
+from tests.server.apart import eventually, suspend
 from tests.server.cluster import Servers, config_of, sent_bytes, status_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_what_was_located_is_read_while_the_owner_is_stopped(tmp_path: Path, s3_
             fill(store)
             batches = store.read(STREAM)
             read = next(batches)["event"].to_pylist()
-            servers.processes[0].send_signal(signal.SIGSTOP)
+            suspend(servers.processes[0].pid)
             assert len(read) < len(EVENTS)
             assert read + [event for batch in batches for event in batch["event"].to_pylist()] == EVENTS
             servers.processes[0].send_signal(signal.SIGCONT)
@@ -153,6 +153,24 @@ def test_objects_that_were_deleted_meanwhile_are_asked_for_anew(
         assert events_of(store) == EVENTS
     assert sent_bytes(server.http_port) == sent
     assert not stale
+
+
+def test_a_server_that_names_objects_that_are_gone_is_not_believed_until_there_is_another(
+    server: Server, s3_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was replaced does that until it notices; its successor would send everything for ever."""
+    with monkeypatch.context() as patch, penstock.connect(server.address, plogs=s3_address) as store:
+        changed_answers(patch, renamed("journal/99999999999999999999"))
+        assert events_of(store) == EVENTS
+        sent = sent_bytes(server.http_port)
+        assert sent > 0
+        patch.undo()
+        assert events_of(store) == EVENTS
+        assert sent_bytes(server.http_port) > sent, "the server is still the same"
+        sent = sent_bytes(server.http_port)
+        store.connection.channel.is_lost = True  # type: ignore[attr-defined]
+        assert events_of(store) == EVENTS
+        assert sent_bytes(server.http_port) == sent
 
 
 def test_a_bucket_that_is_wrong_is_an_error_at_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,10 +85,10 @@ def test_a_client_that_lost_its_server_asks_less_and_less_often(monkeypatch: pyt
 def test_pauses_grow_up_to_a_limit_and_begin_again_after_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a random part, so that clients that lost their server together do not come back together."""
     pauses: list[float] = []
-    monkeypatch.setattr("penstock.retry.time.sleep", pauses.append)
     monkeypatch.setattr("penstock.retry._INTERRUPTIBLE_EVERY_S", 10.0)
     now = iter(range(10_000_000))
-    monkeypatch.setattr("penstock.retry.time.monotonic", lambda: sum(pauses) + next(now) * 1e-9)
+    clock = SimpleNamespace(sleep=pauses.append, monotonic=lambda: sum(pauses) + next(now) * 1e-9)
+    monkeypatch.setattr("penstock.retry.time", clock)
 
     def taken(count: int) -> list[float]:
         pauses.clear()

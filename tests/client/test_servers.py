@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,10 +14,11 @@ from penstock.client._address import ADDRESSES_MAX, split_addresses
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, StoreUnreachable
 from penstock.server._service import FlightService
-from tests.server.apart import eventually, free_port, server_apart
+from tests.server.apart import free_port, server_apart, suspend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from penstock.stream import Engine
 
@@ -131,8 +129,7 @@ def test_a_server_that_is_stopped_is_left_once_another_answers(
         far.create_stream(STREAM)
         with far.writer(STREAM, writer_id="w") as writer:
             writer.write_event(b"0", key="k").result(60)
-            os.kill(pid, signal.SIGSTOP)
-            eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+            suspend(pid)
             under_way = writer.write_event(b"1", key="k")
             service = served(store, other)
             under_way.result(60)

@@ -44,16 +44,17 @@ class Crash(Exception):
 class Mortal:
     """A store, a writer or a transaction of a process that ends before or after one of its changes.
 
-    ``countdown`` says after how many; a process that begins at 0 lives for ever.
+    ``countdown`` says after how many; a process that begins at 0 lives for ever. With another ``error``, that is what
+    happens to the process instead, once.
     """
 
-    def __init__(self, inner: object, countdown: list[int]) -> None:
-        self._inner, self._countdown = inner, countdown
+    def __init__(self, inner: object, countdown: list[int], error: type[Exception] | Exception = Crash) -> None:
+        self._inner, self._countdown, self._error = inner, countdown, error
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         found = getattr(self._inner, name)
         if name in {"writer", "transactional_writer", "begin"}:
-            return lambda *args, **more: Mortal(found(*args, **more), self._countdown)
+            return lambda *args, **more: Mortal(found(*args, **more), self._countdown, self._error)
         return self._mortal(found) if name in CHANGES else found
 
     def _mortal(self, change: Callable[..., object]) -> Callable[..., object]:
@@ -68,7 +69,7 @@ class Mortal:
     def _live(self) -> None:
         self._countdown[0] -= 1
         if not self._countdown[0]:
-            raise Crash
+            raise self._error
 
     def __enter__(self) -> Self:
         return self

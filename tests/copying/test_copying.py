@@ -14,8 +14,18 @@ from penstock import ByConsumption, ByEventRate, StreamConfig, StreamCut, Waterm
 from penstock.copying import _step, copy_streams, translate_cut
 from penstock.copying._records import log_name
 from penstock.cpo import open_cpo
-from penstock.embedded import open_store
-from penstock.errors import CopyDiffers, CopyFailed, DiskFull, NoSuchStream, NotPermitted, PenstockError, WriterFenced
+from penstock.embedded import open_store, open_store_at
+from penstock.errors import (
+    CopyDiffers,
+    CopyFailed,
+    DiskFull,
+    EventAborted,
+    NoSuchStream,
+    NoSuchTransaction,
+    NotPermitted,
+    PenstockError,
+    WriterFenced,
+)
 from penstock.log import PlogSizes
 from penstock.repo import Repository
 from penstock.server._users import USERS_FILE, Users
@@ -84,6 +94,35 @@ def test_a_copy_has_the_events_the_watermarks_and_the_cuts_of_its_source(
                 continue
         with in_case(f"seed {seed}"):
             check_copy(source, target, past.cuts)
+
+
+@pytest.mark.parametrize(
+    "error", [NoSuchTransaction("x"), EventAborted(cause=OSError())], ids=["transaction", "large event"]
+)
+def test_a_copy_goes_on_by_itself_when_the_target_gets_another_owner(
+    source: Engine, target: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A hand-over ends open transactions. A copy takes hours, and nobody sits beside it to begin it again."""
+    monkeypatch.setattr(_step, "_SIZE_MAX", 500)
+    past = History(source, clock, random.Random(19))
+    past.run(25, truncates=False)
+    for countdown in (9, 14, 21):
+        copy_streams(source, Mortal(target, [countdown], error))
+        check_copy(source, target, past.cuts)
+        for name in (STREAM, LOG):
+            target.seal_stream(name)
+            target.delete_stream(name)
+
+
+def test_a_copy_from_a_bucket_to_a_bucket_is_the_same(clock: ManualClock, tmp_path: Path, s3_address: str) -> None:
+    """Stores move from one bucket to another one; where a put fails or is late, it is made again."""
+    places = [(f"{s3_address}/{name}", f"sqlite:{tmp_path}/{name}.db") for name in "ab"]
+    source, target = (open_store_at(*place, address="bucket", clock=clock, sizes=SIZES) for place in places)
+    with source, target:
+        past = History(source, clock, random.Random(3))
+        past.run(8, truncates=True)
+        copy_streams(source, target)
+        check_copy(source, target, past.cuts)
 
 
 def test_a_copy_over_the_wire_is_the_same(source: Engine, target: Engine, clock: ManualClock) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cpo import Versioned, open_cpo
-from penstock.errors import BadArgument, CasConflict
+from penstock.errors import BadArgument, CasConflict, LeaseLost
 
 if TYPE_CHECKING:
     from penstock.cpo import Cpo
@@ -137,6 +137,18 @@ def test_a_value_up_to_the_limit_is_taken_and_above_it_refused(cpo: Cpo) -> None
     with pytest.raises(BadArgument, match="65537"):
         cpo.cas("b", bytes((64 << 10) + 1), expected=0)
     assert cpo.keys() == ["a"]
+
+
+def test_a_change_under_a_lease_is_refused_once_the_lease_has_a_newer_epoch(cpo: Cpo) -> None:
+    """An owner that was suspended must not change rows that the next owner relies on; time does not matter for that."""
+    old = cpo.acquire("partition", "a", seconds=0.000001)
+    version = cpo.cas("row", b"of a", expected=0, lease=old)
+    new = cpo.acquire("partition", "a", seconds=10)
+    with pytest.raises(LeaseLost):
+        cpo.cas("row", b"late", expected=version, lease=old)
+    with pytest.raises(LeaseLost):
+        cpo.delete("row", expected=version, lease=old)
+    cpo.delete("row", expected=version, lease=new)
 
 
 def test_a_value_that_is_not_bytes_is_refused(cpo: Cpo) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from penstock.cpo import MetadataPlog
-from penstock.errors import BadArgument, CasConflict
+from penstock.errors import BadArgument, CasConflict, LeaseLost
 from penstock.model import PlogId
 
 if TYPE_CHECKING:
@@ -27,6 +27,17 @@ def test_the_metadata_plog_reads_back_with_its_version(cpo: Cpo) -> None:
     version = cpo.set_metadata_plog("p0", FIRST, expected=0)
     assert cpo.metadata_plog("p0") == MetadataPlog(FIRST, version)
     assert cpo.metadata_plog("p1") is None
+
+
+def test_an_owner_whose_lease_has_a_newer_epoch_publishes_nothing(cpo: Cpo) -> None:
+    """The new owner may have deleted the plog that was announced, to create it again; all metadata would be lost."""
+    old = cpo.acquire("plogs", "a", seconds=30)
+    version = cpo.set_metadata_plog("p0", FIRST, expected=0, lease=old)
+    cpo.release(old)
+    cpo.acquire("plogs", "b", seconds=30)
+    with pytest.raises(LeaseLost):
+        cpo.set_metadata_plog("p0", SECOND, expected=version, lease=old)
+    assert cpo.metadata_plog("p0") == MetadataPlog(FIRST, version)
 
 
 def test_of_two_managers_that_switch_at_once_one_learns_that_it_lost(cpo: Cpo) -> None:

@@ -162,7 +162,7 @@ def test_without_psycopg_postgresql_is_refused_with_what_to_install(monkeypatch:
     monkeypatch.delitem(sys.modules, "penstock.cpo._postgresql")
     monkeypatch.delattr("penstock.cpo._postgresql")
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(BadArgument, match=r"penstock-stream\[postgresql\]"):
+    with pytest.raises(BadArgument, match=r"\.\[postgresql\]"):
         open_cpo("postgresql://host/db")
 
 
@@ -170,6 +170,16 @@ def test_a_database_that_does_not_exist_is_unavailable(postgres: Postgres) -> No
     """It is not created: a misspelt name would give every lease away again."""
     with pytest.raises(CpoUnavailable, match='database "missing" does not exist'):
         open_cpo(address(postgres, database="missing"))
+
+
+def test_a_postgresql_database_without_our_table_stays_as_it_is_if_it_is_only_looked_at(
+    postgres: Postgres, admin: psycopg.Connection
+) -> None:
+    """An empty table would look like an oracle that has forgotten its partitions: their owners would give up."""
+    admin.execute("DROP TABLE IF EXISTS penstock_cpo")
+    with pytest.raises(CpoUnavailable, match="no table penstock_cpo"):
+        open_cpo(address(postgres), create=False)
+    assert admin.execute("SELECT to_regclass('penstock_cpo')").fetchall() == [(None,)]
 
 
 def test_a_postgresql_user_that_may_not_create_the_table_is_told_so(

@@ -247,7 +247,7 @@ def test_postgresql_wakes_the_relay(postgres: Postgres, store: Store, monkeypatc
 def test_relay_goes_on_when_the_database_is_back_on_postgresql(postgres: Postgres, store: Store) -> None:
     """Databases are restarted; the relays must not need a restart for that, too."""
     emptied(postgres)
-    engine = sa.create_engine(postgres.url)
+    engine = sa.create_engine(postgres.url, pool_pre_ping=True)
     with engine.begin() as connection:
         create_outbox(connection)
     with OutboxRelay(engine, store, STREAM) as relay, running(relay) as wait_for:
@@ -255,7 +255,6 @@ def test_relay_goes_on_when_the_database_is_back_on_postgresql(postgres: Postgre
         wait_for(lambda: relay.moved == 1)
         postgres.stop()
         postgres.start()
-        engine.dispose()
         add(engine, 2)
         wait_for(lambda: relay.moved == 2)
     engine.dispose()

@@ -194,3 +194,17 @@ def test_group_of_a_lost_connection_does_not_count_on_the_next(caplog: pytest.Lo
     asyncio.run(run())
     assert got == [1, 2, 3]
     assert "try again" in caplog.text
+
+
+def test_one_consumer_is_looked_up_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each poll, and each position that is stored, listed all of them: a user with 5,000 slowed down the others."""
+    with open_store("memory:") as store:
+        store.create_stream("plant/alarms", 1)
+        registrations, log = Registrations(store), EventLog(store, "plant/alarms")
+        consumer = Consumer("plant/alarms", "anna", "billing", None)
+        with monkeypatch.context() as patch:
+            patch.delattr(type(store.registered), "cuts")
+            registrations.register(consumer, log)
+            registrations.advance(consumer, log, log.tail)
+            registrations.store_positions()
+            assert registrations.position(consumer) == log.tail

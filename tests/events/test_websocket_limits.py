@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import resource
@@ -20,6 +21,7 @@ from websockets.sync.client import connect
 from penstock.errors import StoreUnreachable
 from penstock.events.blocking import BlockingGenerator
 from penstock.server import Config, Server, Users
+from penstock.server._futoin import FutoinPort
 from tests.events.wire import LONG_S, Wire, call, message_of, websocket
 
 if TYPE_CHECKING:
@@ -136,6 +138,20 @@ def test_one_user_has_a_share_of_the_websockets(serve: Callable[..., Server]) ->
                 assert time.monotonic() < deadline
 
 
+def test_one_user_has_a_share_of_the_consumers(serve: Callable[..., Server]) -> None:
+    """Retention waits for each, and others find a place; a component that is registered stays so."""
+    server = serve("anna", "bert", max_consumers=4)
+    with websocket(server) as wire:
+        assert "r" in wire.call(message_of("evt.gen:1.1:addEvent", type="A", data=1) | {"sec": "anna:secret"})
+        answers = [
+            wire.call(message_of("evt.poll:1.1:registerConsumer", component=component) | {"sec": sec})
+            for component in ("a", "b", "c", "a")
+            for sec in ("anna:secret", "bert:secret")
+        ]
+    assert ["r" in answer for answer in answers] == [True] * 4 + [False] * 2 + [True] * 2
+    assert all("max_consumers" in answer["edesc"] for answer in answers[4:6])
+
+
 def test_shutdown_ends_websockets_in_time(serve: Callable[..., Server]) -> None:
     """Also one whose peer reads nothing, and one that is pushed events."""
     server = serve(shutdown_timeout_s=1.0)
@@ -185,6 +201,34 @@ def test_metrics_count_connections_calls_and_events(serve: Callable[..., Server]
             assert time.monotonic() < deadline
 
 
+def test_connection_with_very_many_messages_gives_others_their_turn() -> None:
+    """A thousand of each connection were handled at once: ten with calls kept health waiting for seconds."""
+    left = iter([b"x"] * 1000)
+
+    class FullSocket:
+        """A WebSocket on which everything has come already."""
+
+        async def receive(self) -> dict[str, Any]:
+            data = next(left, None)
+            return {"type": "websocket.disconnect"} if data is None else {"type": "websocket.receive", "bytes": data}
+
+    class QuickPeer:
+        """It has nothing to wait for."""
+
+        async def receive(self, data: bytes, *, is_text: bool) -> None:
+            assert (data, is_text) == (b"x", False)
+
+    async def run() -> int:
+        receiving = asyncio.create_task(FutoinPort._receive(None, FullSocket(), QuickPeer()))  # type: ignore[arg-type]
+        turns = 0
+        while not receiving.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    assert asyncio.run(run()) > 1000 // 50
+
+
 # Clients that do not read, or do not write as they should
 
 
@@ -196,7 +240,7 @@ def raw(server: Server) -> Iterator[socket.socket]:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # which is soon full
         client.connect(("127.0.0.1", server.http_port))
         key = base64.b64encode(bytes(16)).decode()
-        head = "GET /futoin HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        head = "GET /futoin HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         client.sendall(f"{head}Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
         assert client.recv(12) == b"HTTP/1.1 101"
         yield client
@@ -222,6 +266,28 @@ def memory() -> int:
     """Return the bytes of memory that this process, and the server in it, use now."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize("opcode", [Opcode.PING, Opcode.PONG, Opcode.TEXT, Opcode.CONT])
+def test_frames_without_content_end_the_connection_of_a_user(serve: Callable[..., Server], opcode: Opcode) -> None:
+    """Ten WebSockets of a user that sent nothing else kept health waiting for 13 seconds."""
+    server = serve("anna")
+    idle = frame(b"", opcode, fin=opcode is not Opcode.CONT)
+    with websocket(server) as wire:
+        assert "r" in wire.call(PING | {"sec": "anna:secret"})
+        raw = wire.socket.socket
+        raw.settimeout(LONG_S)
+        with suppress(OSError):  # it is closed, by the thread that receives, too
+            raw.sendall(frame(b"", fin=False) * (opcode is Opcode.CONT) + idle * 90)
+            assert "r" in call(server, PING | {"sec": "anna:secret"}), "some are nothing to worry about"
+            for _ in range(100):
+                raw.sendall(idle * 1000)
+        while not is_closed(wire):
+            pass  # the answers to the first of them
+    assert (
+        figures(server, Authorization="Basic YW5uYTpzZWNyZXQ=")['penstock_refused_total{kind="websocket_idle_frames"}']
+        == 1
+    )
 
 
 @pytest.mark.parametrize("what", ["calls", "polls", "nonsense", "pings", "fragments"])

@@ -6,14 +6,15 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from penstock.embedded import open_store
-from penstock.errors import NoSuchTransaction
+from penstock.errors import DataTruncated, NoSuchTransaction
 from tests.explore import killed_life
-from tests.explore.killed_life import SIZES, STREAM, as_number
+from tests.explore.killed_life import STREAM, as_number, opened, read_some
+from tests.sampling import EXPLORES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
-KILLS: Final = 4  # of each folder
+KILLS: Final = 4  # of each store
+CROWDED: Final = "checkpoint_objects=24&compact_size_min=20000&journal_size_max=200000&journal_objects_max=40"
 
 
 class Told:
-    """What a folder's processes have told, in all their lives."""
+    """What the processes of a store have told, in all their lives."""
 
     def __init__(self) -> None:
         self.durable, self.unsure, self.gone = set[int](), set[int](), set[int]()
@@ -37,12 +39,19 @@ class Told:
         self.streams, self.unsure_streams = {STREAM}, set[str]()
         self.highest = 0
         self.is_truncating = False  # it is not known whether what came before is there
+        self.time = 0  # that of the last watermark
+        self.read, self.is_reading = set[int](), False  # what the reader group has read, and whether it read more
 
     def hear(self, kind: str, step: str, numbers: list[int], name: str = "") -> None:
         """Take in one line."""
         self.highest = max([self.highest, *numbers])
         is_done = kind == "done"
-        if step == "truncate":
+        if step == "time":
+            self.time = max([self.time, *(numbers if is_done else [])])
+        elif step == "read":
+            self.is_reading = not is_done
+            self.read |= set(numbers)
+        elif step == "truncate":
             self.is_truncating = not is_done
             self.unsure |= self.durable
             self.durable = set()
@@ -65,16 +74,16 @@ class Told:
         self.durable, self.unsure = set(there), set()
         self.transactions = {one: numbers for one, numbers in self.transactions.items() if set(numbers) <= there}
         self.streams, self.unsure_streams = set(streams), set()
-        self.is_truncating = False
+        self.is_truncating = self.is_reading = False
 
 
-def lived(folder: Path, dice: Random, told: Told) -> None:
-    """Let a process live for a moment, kill it, and take in what it told."""
-    command = [sys.executable, killed_life.__file__, str(folder), str(dice.randrange(1 << 32)), str(told.highest + 1)]
+def lived(places: tuple[str, str], dice: Random, told: Told, seconds: float) -> None:
+    """Let a process live for up to so many seconds, kill it, and take in what it told."""
+    command = [sys.executable, killed_life.__file__, *places, str(dice.randrange(1 << 32)), str(told.highest + 1)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        time.sleep(dice.uniform(0.0, 0.25))  # at any moment: that is what is tried
+        time.sleep(dice.uniform(0.0, seconds))  # at any moment: that is what is tried
         process.kill()
         lines: list[list[Any]] = [json.loads(line) for line in [first, *process.stdout] if line.endswith("\n")]
     assert lines, "it never began"
@@ -83,7 +92,7 @@ def lived(folder: Path, dice: Random, told: Told) -> None:
 
 
 def check(store: Engine, told: Told) -> None:
-    """See that the folder holds what was told."""
+    """See that the store holds what was told."""
     found = [as_number(event) for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
     there = set(found)
     assert len(there) == len(found), "doubled"
@@ -99,7 +108,25 @@ def check(store: Engine, told: Told) -> None:
             assert not is_committed(store, transaction), f"{numbers} are not there, and {transaction} is committed"
     names = {info.name for info in store.streams()}
     assert told.streams <= names <= told.streams | told.unsure_streams
+    check_times(store, told)
+    read = read_some(store, len(found) + 1)
+    assert len(set(read)) == len(read), "the group has read it twice"
+    assert not told.read & set(read), "the group has read it before"
+    assert told.is_reading or there <= told.read | set(read), "the group has not read it"
+    told.read |= there
     told.settle(there, names)
+
+
+def check_times(store: Engine, told: Told) -> None:
+    """See that watermarks are there that were, and promise nothing that does not hold."""
+    times = [mark.lower for mark in store.watermarks(STREAM)]
+    assert times == sorted(set(times))
+    last = store.watermark(STREAM)
+    assert (0 if last is None else last.lower) >= told.time, "a watermark is lost"
+    for mark in store.watermarks(STREAM)[-2:]:
+        with suppress(DataTruncated):
+            late = [as_number(event) for batch in store.read(STREAM, mark.cut) for event in batch["event"].to_pylist()]
+            assert min(late, default=mark.lower) >= mark.lower, "an event lies behind its watermark"
 
 
 def is_committed(store: Engine, transaction: str) -> bool:
@@ -109,11 +136,26 @@ def is_committed(store: Engine, transaction: str) -> bool:
         return False
 
 
+def live(places: tuple[str, str], dice: Random, *, seconds: float, kills: int = KILLS) -> None:
+    """Kill one process after another that has the same store."""
+    told = Told()
+    for _ in range(kills):
+        lived(places, dice, told, seconds)
+        with opened(*places) as store:
+            check(store, told)
+
+
 def test_a_process_that_is_killed_leaves_what_it_told(lives: Lives, tmp_path: Path) -> None:
-    """Writes, commits, scales and truncations with small plogs, one process after another on the same folder."""
+    """Events, transactions, scales, truncations, times and readers with small plogs, in the same folder."""
     for number, dice in enumerate(lives(sampled=1, explored=25)):
-        told, folder = Told(), tmp_path / str(number)
-        for _ in range(KILLS):
-            lived(folder, dice, told)
-            with open_store(folder, sizes=SIZES) as store:
-                check(store, told)
+        live((f"file:{tmp_path}/{number}", f"sqlite:{tmp_path}/{number}.db"), dice, seconds=0.25)
+
+
+def test_a_process_that_is_killed_leaves_what_it_told_in_a_bucket(
+    lives: Lives, tmp_path: Path, s3_address: str
+) -> None:
+    """The same in S3, where compaction and checkpoints are under way at any moment."""
+    seconds, kills = (1.5, KILLS) if EXPLORES else (0.5, 2)
+    for number, dice in enumerate(lives(sampled=1, explored=25)):
+        place = f"{s3_address}/{number}?{CROWDED}", f"sqlite:{tmp_path}/{number}.db"
+        live(place, dice, seconds=seconds, kills=kills)

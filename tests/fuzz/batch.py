@@ -33,10 +33,10 @@ def run_round(name: str, number: object, size: int) -> None:
     """Feed a decoder with changed inputs; an error that it must not raise has its input in a note."""
     decoder, random, inputs = DECODERS[name], Random(f"{name} {number}"), inputs_of(name)
     run, raises, shape, chance, count = decoder.run, decoder.raises, decoder.shape, random.random, len(inputs)
-    data = b""
+    data, together = b"", range(decoder.together)
     try:
-        for _ in range(size):
-            data = mutate(inputs[int(chance() * count)], inputs, random, shape)
+        for _ in range(size // decoder.together):
+            data = b"\n".join([mutate(inputs[int(chance() * count)], inputs, random, shape) for _ in together])
             try:  # noqa: SIM105 - which takes as long as some decoders
                 run(data)
             except raises:

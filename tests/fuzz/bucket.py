@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.errors import JournalCorrupt, PlogCorrupt
 from penstock.model import PlogId
-from penstock.plog._block import crc32c
+from penstock.plog._checksum import crc32c
 from penstock.plog.objects._checkpoint import StoreCheckpoint, pack_checkpoint, unpack_checkpoint
 from penstock.plog.objects._records import (
     AppendRecord,
@@ -20,7 +20,7 @@ from penstock.plog.objects._records import (
     pack_table,
     unpack_table,
 )
-from penstock.plog.objects._state import Home, PlogState, StoreState
+from penstock.plog.objects._state import Home, PlogState, StoreState, journal_needed
 from penstock.plog.objects._stored import pack_plog, unpack_plog
 
 UID, BIRTH, TOKEN = bytes(range(16)), bytes(range(8)), bytes(16)
@@ -111,7 +111,7 @@ def checkpoint(data: bytes) -> None:
     assert (again.number, again.epoch, again.journal) == (found.number, found.epoch, found.journal)
     for state in found.state.plogs.values():
         _check(state)
-    found.state.journal_needed()
+    journal_needed(found.state.plogs.values())
 
 
 def checkpoints() -> list[bytes]:

@@ -6,18 +6,12 @@ also be used. Where a checksum would stop nearly every input, the function makes
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
-import tempfile
-from base64 import b64encode
 from contextlib import suppress
-from functools import cache
-from hashlib import sha256
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -26,13 +20,11 @@ from penstock.cli._json_events import given_event
 from penstock.cli._json_long import LongLine
 from penstock.embedded import open_store
 from penstock.events._codings import CBOR, JSON, MSGPACK
-from penstock.model import NUMBER_MAX, EventPointer, PlogId, Position, StreamConfig, StreamCut
+from penstock.model import NUMBER_MAX, EventPointer, PlogId, Position, StreamConfig, StreamCut, shown
+from penstock.plog.replicated import FrameError
 from penstock.server import _plain as plain
-from penstock.server import _users
-from penstock.server._config import load_config
 from penstock.server._frames import FrameFollower, Refused
 from penstock.server._limits import MessageLimit
-from penstock.server._login import _credentials
 from penstock.server._writers import _block_in, _check_body, _header_of
 from penstock.stream.format import (
     EVENTS,
@@ -63,7 +55,7 @@ from penstock.wire import (
     unpack_error,
     unpack_shared,
 )
-from tests.fuzz import bucket, futoin, repo, spark, stored
+from tests.fuzz import backups, block_messages, bucket, files, futoin, plog_server, repo, spark, stored
 from tests.server import http2, raw_put
 
 if TYPE_CHECKING:
@@ -73,7 +65,6 @@ __all__ = ["CORPUS", "DECODERS", "Decoder", "inputs_of"]
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 MESSAGES: Final = MessageLimit(16 << 20)
-_CHEAP: Final = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$k5hVZTQqFRdKlYY"  # a hash that is quickly checked
 WHERE: Final = "segment 0 of stream plant/readings"
 
 
@@ -85,6 +76,7 @@ class Decoder(NamedTuple):
     shape: str  # bytes, msgpack, json or text
     seeds: Callable[[], list[bytes]]
     sample: int = 3000  # inputs in make test
+    together: int = 1  # inputs of one call, a line each
 
 
 # Blocks and what is in them
@@ -201,11 +193,11 @@ def _store() -> Any:  # noqa: ANN401 - an engine
 def frames(data: bytes) -> None:
     """Follow the frames of a client; in whatever pieces they come, the result is the same."""
     results = set()
-    for piece in (1 + data[-1] % 16 if data else 1, len(data) + 1):
+    for size in (1 + crc32(data) % max(16, len(data) // 4), len(data) + 1):
         follower = FrameFollower()
         try:
-            for place in range(0, len(data), piece):
-                follower.feed(memoryview(data)[place : place + piece])
+            for place in range(0, len(data), size):
+                follower.feed(memoryview(data)[place : place + size])
             results.add("")
         except Refused as error:
             results.add(str(error))
@@ -247,86 +239,17 @@ def ticket(data: bytes) -> None:
 def action(data: bytes) -> None:
     """Understand a call, whose name is the first of its values, as the server does."""
     name, args = unpack_call(data, tuple[str, Any])
-    repr(operations.parse(name, args))
+    shown(operations.parse(name, args))
 
 
 def _message(form: Any) -> Callable[[bytes], object]:  # noqa: ANN401 - a type for msgspec
     """Return a decoder of what a server sends in one form."""
-    return lambda data: repr(unpack(data, form))
+    return lambda data: shown(unpack(data, form))
 
 
 def remote_error(data: bytes) -> None:
     """Make the error of a server one of ours."""
     str(unpack_error(data))
-
-
-# Files
-
-
-def _file(data: bytes) -> Path:
-    path = _folder() / f"input-{os.getpid()}"
-    path.write_bytes(data)
-    return path
-
-
-@cache
-def _folder() -> Path:
-    folder = tempfile.mkdtemp(prefix="penstock-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    atexit.register(shutil.rmtree, folder)
-    return Path(folder)
-
-
-def users_file(data: bytes) -> None:
-    """Read a file of users, and log in with what may be in it."""
-    users = _users.Users.open(_file(data))
-    for user in users:
-        user.may("read", "plant/readings")
-        with suppress(errors.NotAuthenticated):
-            users.log_in(user.name, "secret")
-    for token in ("0123456789abcdef.secret", "."):
-        with suppress(errors.NotAuthenticated):
-            users.log_in_by_token(token)
-
-
-def authorization(data: bytes) -> None:
-    """Log in with an Authorization header."""
-    name, secret = _credentials(data.decode("latin-1"))
-    if name is None:
-        _known_users().log_in_by_token(secret)
-    else:
-        _known_users().log_in(name, secret)
-
-
-class _QuickUsers(_users.Users):
-    """Users of whom an unknown one is refused as quickly as one in the file."""
-
-    def _is_right(self, hashed: str, password: str) -> bool:
-        return super()._is_right(_CHEAP if hashed == _users._NOBODY else hashed, password)
-
-
-@cache
-def _known_users() -> _users.Users:
-    path = _folder() / f"users-{os.getpid()}"
-    path.write_bytes(_users_files()[0])
-    return _QuickUsers.open(path)
-
-
-def config_file(data: bytes) -> None:
-    """Load the settings of a server."""
-    load_config(environ={}, path=_file(data))
-
-
-def config_value(data: bytes) -> None:
-    """Load a setting from the environment."""
-    name, _, value = data.decode("utf-8", "surrogateescape").partition("=")
-    load_config(environ={f"PENSTOCK_{name}": value}, path=_empty())
-
-
-@cache
-def _empty() -> Path:
-    path = _folder() / "empty"
-    path.touch()
-    return path
 
 
 # Texts
@@ -366,6 +289,10 @@ def _block_columns() -> list[bytes]:
             words = np.frombuffer(one, ">u4", header.count, 64)
             found.append(bytes([header.columns, header.count]) + one[64 + 4 * header.count + int(words.sum()) :])
     return found
+
+
+def _welcomes() -> list[bytes]:
+    return [pack(["welcome", "id", 1 << 20, access]) for access in (None, [7000, "name", bytes(32)])]
 
 
 def _small_blocks() -> list[bytes]:
@@ -437,31 +364,6 @@ def _fits(kind: Any, field: str, args: list[Any]) -> bool:  # noqa: ANN401 - an 
     return True
 
 
-def _users_files() -> list[bytes]:
-    token = {"user": "anna", "digest": sha256(b"secret").hexdigest(), "expires": 4e9}
-    content = {
-        "format": 1,
-        "users": {
-            "anna": {
-                "password": _CHEAP,
-                "mac_key": b64encode(futoin.MAC_KEY).decode(),
-                "grants": [["read", "*"], ["write", "plant/*"]],
-            }
-        },
-        "tokens": {"0123456789abcdef": token, "": {**token, "expires": 1.0}},
-    }
-    return [msgspec.json.encode(content), b"{}"]
-
-
-def _config_files() -> list[bytes]:
-    return [
-        b'host = "127.0.0.1"\nport = 0\nmax_connections = 10\nidle_timeout_s = 2.5\nlog_format = "json"\n',
-        b'tls = true\ntls_cert = "a"\ntls_key = "b"\nmax_message_bytes = 16777216\n',
-    ]
-
-
-_HEADERS: Final = (b"Basic YW5uYTpzZWNyZXQ=", b"Bearer 0123456789abcdef.secret")
-_SETTINGS: Final = (b"PORT=7367", b"TLS=true", b"HOST=::1", b"IDLE_TIMEOUT_S=2.5")
 _POINTERS: Final = (b"plant/readings:0@70", b"a/b:999999999999999999@0")
 _LINES: Final = (
     b'{"pointer":"a/b:0@0","timestamp":1,"key":"k","headers":{"a":"1","b":{"base64":"/w=="}},"event":"\\u00e9 text"}',
@@ -469,10 +371,12 @@ _LINES: Final = (
 )
 _CUTS: Final = (b"plant/readings:0@0,1@70,12@34567", b"a/b:0@0")
 
+_DELTAS: Final = {"repo-knit": "knit-delta", "repo-annotated": "knit-annotated-delta", "repo-mpdiff": "mpdiff"}
 DECODERS: Final[dict[str, Decoder]] = {
     "block": Decoder(block, (errors.StreamCorrupt,), "bytes", _blocks),
     "chunk": Decoder(chunk, (errors.StreamCorrupt,), "bytes", _blocks),
     "shared-blocks": Decoder(shared_blocks, (errors.BadArgument, errors.StreamCorrupt), "bytes", _shared_blocks),
+    "block-message": Decoder(block_messages.read, (errors.BadArgument,), "msgpack", block_messages.seeds),
     "small-block": Decoder(small_block, (errors.BadArgument, errors.StreamCorrupt), "bytes", _small_blocks),
     "columns": Decoder(columns, (ValueError,), "bytes", _block_columns),
     "catalog": Decoder(stored.catalog, (errors.StreamCorrupt,), "msgpack", stored.catalogs),
@@ -490,12 +394,16 @@ DECODERS: Final[dict[str, Decoder]] = {
     "object-records": Decoder(bucket.records, (errors.JournalCorrupt,), "msgpack", bucket.tables),
     "object-plog": Decoder(bucket.plog, (errors.PlogCorrupt,), "msgpack", bucket.plogs),
     "object-checkpoint": Decoder(bucket.checkpoint, (errors.JournalCorrupt,), "msgpack", bucket.checkpoints),
+    **{f"backup-{name}": Decoder(*about) for name, about in backups.DECODERS.items()},
     "located": Decoder(stored.located, (errors.PlogCorrupt,), "msgpack", stored.locateds),
+    "plog-frame": Decoder(plog_server.frame, (FrameError,), "bytes", plog_server.frames, sample=1000),
+    "plog-request": Decoder(plog_server.request, (errors.BadArgument,), "msgpack", plog_server.requests),
+    "plog-answer": Decoder(plog_server.answer, (errors.BadArgument,), "msgpack", plog_server.answers),
     "ticket": Decoder(ticket, (errors.PenstockError,), "json", _tickets, sample=500),
     "frames": Decoder(frames, (Refused,), "bytes", _frames, sample=1000),
     "action": Decoder(action, (errors.ServerError, errors.BadArgument), "msgpack", _actions),
     "answer": Decoder(_message(Answer), (errors.ServerError,), "msgpack", stored.answers),
-    "welcome": Decoder(_message(Welcome), (errors.ServerError,), "msgpack", lambda: [pack(["welcome", "id", 1 << 20])]),
+    "welcome": Decoder(_message(Welcome), (errors.ServerError,), "msgpack", _welcomes),
     "notifications": Decoder(_message(Notifications), (errors.ServerError,), "msgpack", stored.notifications),
     "acknowledgement": Decoder(
         _message(Acknowledgement),
@@ -506,38 +414,29 @@ DECODERS: Final[dict[str, Decoder]] = {
     "remote-error": Decoder(remote_error, (errors.ServerError,), "msgpack", stored.remote_errors),
     "arrow-append": Decoder(arrow_append, (errors.BadArgument,), "bytes", _arrow_appends, sample=500),
     "arrow-block": Decoder(arrow_block, (errors.ServerError,), "bytes", _arrow_blocks),
-    "users": Decoder(users_file, (errors.UsersCorrupt,), "json", _users_files, sample=500),
-    "authorization": Decoder(
-        authorization,
-        (errors.NotAuthenticated,),
-        "text",
-        lambda: [*_HEADERS],
-    ),
-    "config": Decoder(config_file, (errors.BadConfig,), "text", _config_files, sample=500),
-    "config-value": Decoder(config_value, (errors.BadConfig,), "text", lambda: [*_SETTINGS]),
+    "users": Decoder(files.users, (errors.UsersCorrupt,), "json", files.users_files),
+    "authorization": Decoder(files.authorization, (errors.NotAuthenticated,), "text", files.authorizations),
+    "config": Decoder(files.config, (errors.BadConfig,), "text", files.configs, sample=500),
+    "config-value": Decoder(files.config_value, (errors.BadConfig,), "text", files.config_values),
     "futoin-json": Decoder(futoin.in_coding(JSON), (errors.FutoinError,), "json", lambda: futoin.messages_in(JSON)),
     "futoin-msgpack": Decoder(
         futoin.in_coding(MSGPACK), (errors.FutoinError,), "msgpack", lambda: futoin.messages_in(MSGPACK)
     ),
     "futoin-cbor": Decoder(futoin.in_coding(CBOR), (errors.FutoinError,), "bytes", lambda: futoin.messages_in(CBOR)),
-    "futoin-sec": Decoder(futoin.sec(_known_users), futoin.SEC_ERRORS, "text", futoin.secs, sample=500),
+    "futoin-sec": Decoder(futoin.sec, futoin.SEC_ERRORS, "text", futoin.secs),
     "futoin-answer": Decoder(futoin.answer, futoin.ANSWER_ERRORS, "json", futoin.answers),
     "futoin-event": Decoder(futoin.event, (), "json", futoin.events),
-    "job": Decoder(futoin.job(_folder), (errors.BadArgument,), "json", futoin.jobs, sample=500),
-    "receiver-position": Decoder(futoin.position(_folder), (errors.CorruptData,), "text", lambda: [b"70\n"]),
+    "job": Decoder(files.job, (errors.BadArgument,), "json", files.jobs),
+    "receiver-position": Decoder(files.position, (errors.CorruptData,), "text", files.positions),
     "json-line": Decoder(json_line, (errors.BadArgument,), "json", lambda: [*_LINES]),
-    "spark-futoin": Decoder(spark.futoin_events, (), "json", spark.futoin_batches, sample=500),
-    "spark-json": Decoder(spark.json_events, (), "json", spark.json_batches, sample=500),
+    "spark-futoin": Decoder(spark.futoin_events, (), "json", spark.futoin_batches, together=100),
+    "spark-json": Decoder(spark.json_events, (), "json", spark.json_batches, together=100),
     "repo-table": Decoder(repo.table, repo.BLOCK_ERRORS, "msgpack", repo.tables),
     "repo-index": Decoder(repo.block_index, (ValueError,), "bytes", repo.block_indexes),
     "repo-event": Decoder(repo.index_event, (ValueError,), "bytes", repo.index_events),
     "repo-insert": Decoder(repo.insert_record, (ValueError,), "bytes", repo.insert_records),
-    "repo-bundle": Decoder(repo.bundle, (errors.BundleCorrupt,), "bytes", repo.bundles, sample=500),
-    "repo-knit": Decoder(repo.delta("knit-delta"), (), "bytes", lambda: repo.deltas("knit-delta")),
-    "repo-annotated": Decoder(
-        repo.delta("knit-annotated-delta"), (), "bytes", lambda: repo.deltas("knit-annotated-delta")
-    ),
-    "repo-mpdiff": Decoder(repo.delta("mpdiff"), (), "bytes", lambda: repo.deltas("mpdiff")),
+    "repo-bundle": Decoder(repo.bundle, (errors.BundleCorrupt, errors.NotABundle), "bytes", repo.bundles, sample=500),
+    **{name: Decoder(repo.delta(kind), (), "bytes", partial(repo.deltas, kind)) for name, kind in _DELTAS.items()},
     "repo-inventory": Decoder(repo.inventory, (errors.BadRecord,), "text", repo.inventories),
     "repo-revision": Decoder(repo.revision, (errors.BadRecord,), "text", repo.revisions),
     "repo-refs": Decoder(repo.refs, (errors.BadRecord,), "text", repo.names),

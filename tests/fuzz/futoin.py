@@ -13,31 +13,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.checkpoints import known_job, read_job
 from penstock.errors import FutoinError, NotAuthenticated, ServerError
-from penstock.events._archived_events import ArchiveProgress
 from penstock.events._channel import _PeerAnswer
 from penstock.events._codings import CODINGS, JSON, coding_of
 from penstock.events._event import Event, EventId, pack_event, unpack_events
 from penstock.events._functions import AddEvent, PingServer, call_of, request_of
-from penstock.events._job_folder import JobFolder
 from penstock.events._mac import mac_base, mac_of
 from penstock.events._peer import _in_coding
-from penstock.events._receivers import PositionFile, _OnEvents
+from penstock.events._receivers import _OnEvents
 from penstock.events._sizes import EVENT_SIZE_MAX
 from penstock.server._futoin import _Authenticator
 from penstock.server._login import Logins
+from tests.fuzz.files import MAC_KEY, known_users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from penstock.events._codings import Coding
-    from penstock.server._users import Users
 
 ADD: Final = "futoin.evt.gen:1.1:addEvent"
-MAC_KEY: Final = b"0123456789abcdef0123456789abcdef"
-_UID: Final = 7
 
 
 def message(data: bytes) -> None:
@@ -64,6 +58,10 @@ def _good_messages() -> list[dict[str, Any]]:
     return [{"f": function, "p": given, "rid": "C1", "sec": "anna:secret"} for function, given in calls.items()]
 
 
+_ADDED: Final = _good_messages()[1]
+_addresses: Final = count()
+
+
 def in_coding(coding: Coding) -> Callable[[bytes], None]:
     """Return a decoder of calls in one coding, whose inputs lack the letters that tell it."""
     return lambda data: message(coding.prefix + data)
@@ -74,47 +72,53 @@ def messages_in(coding: Coding) -> list[bytes]:
     return [coding.encode(found).removeprefix(coding.prefix) for found in _good_messages()]
 
 
-def sec(users: Callable[[], Users]) -> Callable[[bytes], None]:
-    """Return a decoder of credentials, a password or a signature; the message that they are for is below them."""
-    addresses = count()
+def sec(data: bytes) -> None:
+    """Check credentials, a password or a signature; the message that they are for is below them."""
+    given, _, signed = data.partition(b"\n")
+    try:
+        found = JSON.decode(signed)
+    except FutoinError:
+        found = None
+    number = next(_addresses)  # each from an address of its own: one that fails often has to wait
+    peer = f"http:[10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}]:1"
+    loop, logins = _served()
+    authenticate = _Authenticator(logins, peer, None, is_secure=True)
+    with _quiet():
+        message = found if isinstance(found, dict) else _ADDED
+        loop.run_until_complete(authenticate(given.decode(errors="replace"), message))
 
-    def run(data: bytes) -> None:
-        given, _, signed = data.partition(b"\n")
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that does at once what others leave to a thread."""
+
+    def run_in_executor(self, _executor: object, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override] # noqa: ANN401 - anything
+        future = self.create_future()
         try:
-            found = JSON.decode(signed)
-        except FutoinError:
-            found = None
-        message = found if isinstance(found, dict) else _good_messages()[1]
-        number = next(addresses)  # each from an address of its own: one that fails often has to wait
-        peer = f"http:[10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}]:1"
-        loop, logins = _served(users)
-        authenticate = _Authenticator(logins, peer, None, is_secure=True)
-        with _quiet():
-            loop.run_until_complete(authenticate(given.decode(errors="replace"), message))
-
-    return run
+            future.set_result(function(*args))
+        except Exception as error:  # noqa: BLE001 - as a thread would
+            future.set_exception(error)
+        return future
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Log no wrong password: there are thousands."""
     logger = logging.getLogger("penstock.server")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    before, logger.disabled = logger.disabled, True
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.disabled = before
 
 
 @cache
-def _served(users: Callable[[], Users]) -> tuple[asyncio.AbstractEventLoop, Logins]:
-    return asyncio.new_event_loop(), Logins(users())
+def _served() -> tuple[asyncio.AbstractEventLoop, Logins]:
+    return _Loop(), Logins(known_users())
 
 
 def secs() -> list[bytes]:
     """Return a password, and signatures with their message."""
-    plain = _good_messages()[1]
+    plain = _ADDED
     schemes = {"-smac:anna:HS256": "sha256", "-hmac:anna:SHA512": "sha512", "-hmac:anna:MD5": "md5"}
     codes = {scheme: base64.b64encode(mac_of(plain, MAC_KEY, name)).decode() for scheme, name in schemes.items()}
     return [b"anna:secret\n", *(f"{scheme}:{code}\n{json.dumps(plain)}".encode() for scheme, code in codes.items())]
@@ -164,39 +168,3 @@ def events() -> list[bytes]:
     """Return stored events."""
     values: list[Any] = [None, 1, "text", [1, 2.5, [True]], {"a": {"b": "\u00e9"}}]
     return [pack_event("DEMO", value, "2024-12-31T23:59:59.123456Z") for value in values]
-
-
-# Files
-
-
-def job(folder: Callable[[], Path]) -> Callable[[bytes], None]:
-    """Return a decoder of a job's files: the record, and the progress."""
-
-    def run(data: bytes) -> None:
-        place = folder() / "job"
-        place.mkdir(exist_ok=True)
-        (place / "_penstock").write_bytes(data)
-        (place / "progress").write_bytes(data)
-        read_job(place)
-        record = known_job(place, "archive-local", {"plant/readings": _UID}, None)
-        assert record is not None, "it was written"
-        JobFolder(place, record).load(ArchiveProgress)
-
-    return run
-
-
-def jobs() -> list[bytes]:
-    """Return the record of a job, and its progress, in one: either passes over the other's fields."""
-    record = {"name": "a", "kind": "archive-local", "streams": {"plant/readings": _UID}, "consumer": "archive-a"}
-    return [msgspec.json.encode(record | {"batch": 1, "cut": "plant/readings:0@70"}), msgspec.json.encode(record)]
-
-
-def position(folder: Callable[[], Path]) -> Callable[[bytes], None]:
-    """Return a decoder of a receiver's position."""
-
-    def run(data: bytes) -> None:
-        place = folder() / "position"
-        place.write_bytes(data)
-        PositionFile(place).load()
-
-    return run

@@ -7,6 +7,7 @@ as most decoders.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -37,18 +38,26 @@ _WORDS: Final = [
 _CHANGES: Final = (1, 1, 1, 2, 4, 8)
 _LENGTHS: Final = (1, 1, 2, 4, 8, 16, 64)
 _COPIES: Final = (2, 3, 50)
+_DECODED: Final = 1024  # inputs whose values are remembered: changing them leaves these as they are
 _FORMS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]]] = {
-    "msgpack": (msgspec.msgpack.Decoder().decode, msgspec.msgpack.Encoder().encode),
-    "json": (msgspec.json.Decoder().decode, msgspec.json.Encoder().encode),
+    "msgpack": (lru_cache(_DECODED)(msgspec.msgpack.Decoder().decode), msgspec.msgpack.Encoder().encode),
+    "json": (lru_cache(_DECODED)(msgspec.json.Decoder().decode), msgspec.json.Encoder().encode),
 }
 
 
 def mutate(data: bytes, others: list[bytes], random: Random, shape: str) -> bytes:
-    """Return another input, changed in a few places."""
+    """Return another input, changed in a few places: values first, because after other bytes there are mostly none."""
     chance, form = random.random, _FORMS.get(shape)
-    for _ in range(_CHANGES[int(chance() * 6)]):
-        changed = _mutated_value(data, chance, *form) if form is not None and chance() < 0.7 else None
-        data = _mutated_bytes(data, others, chance, is_text=shape == "text") if changed is None else changed
+    changes = _CHANGES[int(chance() * 6)]
+    if form is not None:
+        in_values = 0
+        for _ in range(changes):
+            in_values += chance() < 0.7
+        changed = _mutated_values(data, in_values, chance, *form) if in_values else None
+        if changed is not None:
+            data, changes = changed, changes - in_values
+    for _ in range(changes):
+        data = _mutated_bytes(data, others, chance, is_text=shape == "text")
     return data[:SIZE_MAX]
 
 
@@ -77,12 +86,19 @@ def _mutated_bytes(  # noqa: PLR0911 - a case each
     return head + word + data[place + len(word) :]
 
 
-def _mutated_value(
-    data: bytes, chance: Callable[[], float], decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]
+def _mutated_values(
+    data: bytes,
+    changes: int,
+    chance: Callable[[], float],
+    decode: Callable[[bytes], Any],
+    encode: Callable[[Any], bytes],
 ) -> bytes | None:
-    """Return the data with one of its values changed; None if there are none."""
+    """Return the data with some of its values changed; None if there are none."""
     try:
-        return encode(_changed(decode(data), chance))
+        value = decode(data)
+        for _ in range(changes):
+            value = _changed(value, chance)
+        return encode(value)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
         return None
 

@@ -47,7 +47,7 @@ BLOCK_ERRORS: Final = (BlockDamaged,)
 def table(data: bytes) -> None:
     """Read a block whose table is the input, and all that is in it."""
     size = 0
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError, KeyError):
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError, KeyError, RecursionError):
         sizes = msgspec.msgpack.decode(data)[4]
         size = min(sum(number for number in sizes if type(number) is int and number > 0), len(_BODY))
     packed, body = zstandard.compress(data), zstandard.compress(_BODY[:size])

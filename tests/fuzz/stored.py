@@ -12,19 +12,19 @@ import msgspec
 
 from penstock.cpo import _cluster, _lease, _metadata_plog, _root
 from penstock.embedded import open_store
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, ServerError
 from penstock.log._metadata import Metadata
 from penstock.log._partition import _replay as replay_metadata
 from penstock.model import PlogId, StreamConfig, StreamCut, Watermark
 from penstock.plog._block import (
     HEAD_SIZE,
     LocatedBlocks,
-    crc32c,
     pack_block_header,
     read_extents,
     read_located,
     unpack_block_header,
 )
+from penstock.plog._checksum import crc32c
 from penstock.plog._head import STATE_POSITION, State, pack_new_head
 from penstock.plog._journal_file import JOURNAL_HEAD_SIZE, JournalHead, pack_record_header, scan_journal
 from penstock.plog._replica import Damage, recover_replica
@@ -32,7 +32,7 @@ from penstock.stream.catalog._catalog_state import replay as replay_catalog
 from penstock.stream.catalog._catalog_state import snapshot_appends
 from penstock.stream.format import decode_records
 from penstock.stream.time._watermark_log import pack_watermark
-from penstock.wire import pack, pack_error
+from penstock.wire import pack, pack_error, unpack
 
 if TYPE_CHECKING:
     from penstock.stream import Engine
@@ -107,13 +107,14 @@ def catalogs() -> list[bytes]:
     log = _lived().catalog._log
     found = [msgspec.msgpack.decode(bytes(data)) for _, data in log.blocks(log.start, log.length)]
     found += [msgspec.msgpack.decode(data) for data in _catalog_appends()]
+    found.append([["ends", "local/main/00", {0: {0: [100, 3]}}]])
     kinds = {record[0]: msgspec.msgpack.encode([record]) for records in found for record in records}
     return [one for one in kinds.values() if len(one) < 1000]
 
 
 def metadata(data: bytes) -> None:
     """Recover a partition whose last append this is."""
-    partition: Any = SimpleNamespace(metadata=Metadata(), plog_id=PlogId("local", "main", UID.hex()))
+    partition: Any = SimpleNamespace(metadata=Metadata(), plog_id=PlogId("local", "main", UID.hex()), snapshot_end=0)
     steps = replay_metadata(partition, [memoryview(_full_metadata()), memoryview(data)])
     with suppress(StopIteration):
         next(steps)
@@ -129,10 +130,12 @@ def metadatas() -> list[bytes]:
     """Return an append for each kind of record."""
     records = msgspec.msgpack.decode(_full_metadata())
     ids = [f"local/main/{number:032x}" for number in range(4)]
-    log = next(record[1] for record in records if record[0] != "chain")
+    log = next(record[1] for record in records if record[0] not in {"chain", "spares"})
     records += [
         ["chain", [[ids[0], 10]], ids[1], ids[2]],
         ["init", "new", ids[0], ids[1], ids[2]],
+        ["spares", ids],
+        ["packed", log, [["local", "main"]], bytes(8), bytes(32), bytes(16), {1: b"label"}],
         ["full", "new", False, 0, [[ids[0], 10]], ids[1], ids[2], {0: b"label"}],
         ["next", log, ids[3]],
         ["splice", log, 10, log, 20, ids[1], ids[2], b""],
@@ -259,8 +262,8 @@ def journals() -> list[bytes]:
 def located(data: bytes) -> None:
     """Read blocks where a server says that they are."""
     try:
-        first, offsets, extents, low, high = msgspec.msgpack.decode(data, type=tuple[int, bytes, Any, int, int])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        first, offsets, extents, low, high = unpack(data, tuple[int, bytes, Any, int, int])
+    except ServerError:
         return
     image = bytes(HEAD_SIZE) + _plog_block(b"abc", 0) + _plog_block(b"defgh", 3)
     blocks = LocatedBlocks.received("plog", UID + BIRTH, first, offsets, extents).between(low, high)

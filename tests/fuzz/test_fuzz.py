@@ -14,6 +14,9 @@ from tests.fuzz.batch import run_round
 from tests.fuzz.decoders import CORPUS, DECODERS, inputs_of
 
 MEMORY_MAX: Final = 256 << 20
+CUTS: Final = 200
+DEPTH: Final = 12_000  # more than the limit of any Python
+LEVELS: Final = (b"\x91", b"\x81", b"\x81\xa1a", b"[", b'{"a":')  # lists and maps of one, in msgpack and JSON
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -25,6 +28,17 @@ def test_a_decoder_raises_nothing_but_its_own_error(name: str) -> None:
             DECODERS[name].run(data)
     run_round(name, "sample", DECODERS[name].sample)
     assert _memory_peak() - before < MEMORY_MAX
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_deep_nesting_is_refused(name: str) -> None:
+    """A decoder that calls itself for each level meets Python's limit, whose error no caller expects."""
+    decoder = DECODERS[name]
+    seed = min(decoder.seeds(), key=len)
+    for cut in range(0, len(seed), 1 + len(seed) // CUTS):
+        for level in LEVELS:
+            with suppress(*decoder.raises):
+                decoder.run(seed[:cut] + level * DEPTH)
 
 
 @pytest.mark.parametrize("name", DECODERS)

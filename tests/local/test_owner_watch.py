@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +16,11 @@ from penstock.client import _connection
 from penstock.errors import OwnerStopped, StoreUnreachable
 from penstock.local import _owner_watch
 from tests.local.owners import owner_of, wait_until
+from tests.server.apart import suspend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 STREAM = "plant/readings"
 
@@ -34,18 +35,12 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """Stop a process for the block; a thread of it may still answer a call until it is stopped itself."""
-    os.kill(pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: all(map(is_stopped, Path(f"/proc/{pid}/task").iterdir())))
+        suspend(pid)
         yield
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-
-
-def is_stopped(task: Path) -> bool:
-    """Whether a thread is stopped, by what the kernel says of it."""
-    return task.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.fixture

@@ -12,13 +12,14 @@ import pytest
 from penstock.cpo import Cpo, open_cpo
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
-from penstock.plog.objects import ObjectPlogs, ObjectSettings
+from penstock.plog.objects import ObjectSettings
 from penstock.testing import MemoryDisk
-from tests.plog_backend import BACKEND
+from tests.plog_backend import BACKEND, GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock.plog import Plogs
     from penstock.ports import Disk, Objects
     from tests.plog_backend import Buckets
 
@@ -33,33 +34,48 @@ def cpo() -> Iterator[Cpo]:
 
 
 @contextmanager
-def open_manager(disk: Disk, cpo: Cpo, sizes: PlogSizes = TINY, partition: str = "p0") -> Iterator[MetadataManager]:
+def open_manager(
+    disk: Disk,
+    cpo: Cpo,
+    sizes: PlogSizes = TINY,
+    partition: str = "p0",
+    *,
+    wrap: Callable[[FilePlogs], Plogs] = lambda plogs: plogs,
+) -> Iterator[MetadataManager]:
     """Open a partition whose plogs lie on ``disk``."""
     with (
-        FilePlogs(disk, journal_size=1 << 16, direct_size_min=1 << 12) as plogs,
+        wrap(FilePlogs(disk, journal_size=1 << 16, direct_size_min=1 << 12)) as plogs,
         MetadataManager.open(plogs, cpo, partition, sizes=sizes) as manager,
     ):
         yield manager
 
 
 @contextmanager
-def open_in_bucket(bucket: Objects, cpo: Cpo) -> Iterator[MetadataManager]:
+def open_in_bucket(buckets: Buckets, bucket: Objects, cpo: Cpo) -> Iterator[MetadataManager]:
     """Open a partition whose plogs lie in an object store, and move there all the time."""
     settings = ObjectSettings(
         group_wait_s=0, part_size_min=40, checkpoint_objects=11, compact_size_min=100, journal_objects_max=20
     )
     with (
-        ObjectPlogs(bucket, settings=settings) as plogs,
+        buckets.open(bucket, settings) as plogs,
         MetadataManager.open(plogs, cpo, "p0", sizes=TINY) as manager,
     ):
+        yield manager
+
+
+@contextmanager
+def open_on_servers(buckets: Buckets, cpo: Cpo) -> Iterator[MetadataManager]:
+    """Open a partition whose plogs are on three servers."""
+    with buckets.on_servers("p0") as plogs, MetadataManager.open(plogs, cpo, "p0", sizes=TINY) as manager:
         yield manager
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests on a disk and in an object store, except those that look at the files."""
     if "storage" in metafunc.fixturenames:
-        stored = ["files", "objects"] if BACKEND == "disk" else ["objects"]
-        metafunc.parametrize("storage", ["files"] if "disk" in metafunc.fixturenames else stored)
+        on_disk = "groups" if BACKEND in GROUPS else "files"
+        stored = ["files", "objects"] if BACKEND == "disk" else [on_disk if BACKEND in GROUPS else "objects"]
+        metafunc.parametrize("storage", [on_disk] if "disk" in metafunc.fixturenames else stored)
 
 
 @pytest.fixture
@@ -73,11 +89,15 @@ def reopen(
     cpo: Cpo, storage: str, request: pytest.FixtureRequest, buckets: Buckets
 ) -> Callable[[], AbstractContextManager[MetadataManager]]:
     """Open the same partition on the same disk, or in the same bucket, again and again."""
-    if storage == "files":
-        disk: MemoryDisk = request.getfixturevalue("disk")
-        return lambda: open_manager(disk, cpo)
-    bucket = buckets.new()
-    return lambda: open_in_bucket(bucket(), cpo)
+    if BACKEND == "servers":
+        return lambda: open_on_servers(buckets, cpo)
+    if storage == "objects":
+        bucket = buckets.new()
+        return lambda: open_in_bucket(buckets, bucket(), cpo)
+    disk: MemoryDisk = request.getfixturevalue("disk")
+    if storage == "groups":
+        return lambda: open_manager(disk, cpo, wrap=buckets.groups)
+    return lambda: open_manager(disk, cpo)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -138,6 +138,10 @@ class GatedPlogs:
         self.read, self.views, self.blocks = plogs.read, plogs.views, plogs.blocks
         self.syncs, self.check_running, self.locate = plogs.syncs, plogs.check_running, plogs.locate
         self.keeps_order, self.bucket_use = plogs.keeps_order, plogs.bucket_use
+        self.replication_use = plogs.replication_use
+        self.is_replicated, self.lease = plogs.is_replicated, plogs.lease
+        self.prepare_close = plogs.prepare_close
+        self.cut, self.raw, self.key = plogs.cut, plogs.raw, plogs.key
 
     def gate(
         self, name: str, plog_id: PlogId | None = None, *, error: PenstockError | None = None, after: bool = False,
@@ -195,6 +199,11 @@ class GatedPlogs:
         """Make a plog."""
         plog_id = plog_id or self.new_id()
         return self.call("create", plog_id, lambda: self._plogs.create(size=size, plog_id=plog_id))
+
+    def create_all(self, sizes: Mapping[PlogId, int]) -> None:
+        """Make plogs."""
+        for plog_id, size in sizes.items():
+            self.create(size=size, plog_id=plog_id)
 
     def append(self, plog_id: PlogId, offset: int, *data: Buffer) -> int:
         """Append a metadata record."""

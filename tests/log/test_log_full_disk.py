@@ -44,7 +44,7 @@ def test_a_log_goes_on_in_small_plogs_when_there_is_no_room_for_large_ones() -> 
             for number in range(35):
                 log.append(bytes([number]) * SIZE)
             settle(manager)
-            plogs.left = 8192
+            plogs.left = 9000
             for number in range(35, 80):
                 log.append(bytes([number]) * SIZE)
             assert max(length for _, length, _ in log.plogs()) > plogs.left

@@ -27,6 +27,7 @@ from penstock.log._partition import append_records, open_partition
 from penstock.log._protocols import (
     Splicing,
     create_log,
+    create_logs,
     ensure_next,
     record_switch,
     recover_tail,
@@ -168,6 +169,15 @@ def do_create_forced(_: World, partition: Partition) -> Steps[Any]:
     return create_log(forced(partition), "created")
 
 
+def do_create_together(_: World, partition: Partition) -> Steps[Any]:
+    return create_logs(partition, ["created", "created.too", "created.last"])
+
+
+def do_create_together_again(world: World, partition: Partition) -> Steps[Any]:
+    world.run(create_logs(partition, ["first", "second"]))
+    return create_logs(forced(partition), ["created", "created.too", "created.last"])
+
+
 def do_recover(world: World, partition: Partition) -> Steps[Any]:
     begun_switch(world, partition)
     return recover_tail(partition, "long", fence=False)
@@ -234,6 +244,8 @@ PROTOCOLS: Final[dict[str, Callable[[World, Partition], Steps[Any]]]] = {
     "records, metadata switch": do_drop,
     "create": do_create,
     "create, metadata switch": do_create_forced,
+    "create together": do_create_together,
+    "create together again, metadata switch": do_create_together_again,
     "recover the tail": do_recover,
     "recover and fence the tail": do_recover_fenced,
     "recover the tail, metadata switch": do_recover_forced,
@@ -410,7 +422,7 @@ def check_consistent(world: World, partition: Partition) -> None:
         with pytest.raises(LogFenced):
             world.run(append_records(partition, [Drop("short")]))
         return
-    world.run(append_records(partition, [Next("short", str(world.plogs.new_id()))]))
+    world.run(append_records(partition, [Next("long", str(world.plogs.new_id()))]))
     recovered = world.run(open_partition("p0", TINY)).metadata
     assert described(recovered) == described(partition.metadata)
 
@@ -523,6 +535,7 @@ def test_fencing_takes_another_plog_in_place_of_one_that_a_late_append_may_still
     with new_world() as world:
         partition = start(world)
         chain = partition.metadata.logs["long"]
+        world.run(ensure_next(partition, "long", tail_of(world, partition, "long"), needed=1))
         before = chain.next
         world.plogs.seal(chain.active, world.plogs.info(chain.active).length)
         late = world.plogs.submit(before, 0, b"late")
@@ -538,6 +551,7 @@ def test_a_torn_pre_allocated_plog_is_replaced() -> None:
     with new_world() as world:
         partition = start(world)
         chain = partition.metadata.logs["long"]
+        world.run(ensure_next(partition, "long", tail_of(world, partition, "long"), needed=1))
         torn = chain.next
         file = world.disk.open(f"{torn.uid}.plog")
         file.pwritev([b"garbage"], 0)

@@ -15,9 +15,12 @@ from penstock.log._records import (
     Full,
     Incremental,
     Init,
+    Lineage,
     Next,
+    Packed,
     Record,
     Replace,
+    Spares,
     Splice,
     Truncate,
     decode_records,
@@ -26,11 +29,16 @@ from penstock.log._records import (
 
 GOLDEN: Final[list[tuple[Record, str]]] = [
     (Chain([("p", 5)], "n", "s"), "91 94 a5636861696e 91 92a17005 a16e a173"),
+    (Spares(["p", "q"]), "91 92 a6737061726573 92 a170 a171"),
     (Init("a", "p", "n", "s"), "91 95 a4696e6974 a161 a170 a16e a173"),
     (Incremental("a", "p", 300, "q", "n"), "91 96 ab696e6372656d656e74616c a161 a170 cd012c a171 a16e"),
     (
         Full("a", True, 7, [("p", 5)], "q", "n", {0: b"l"}),
         "91 98 a466756c6c a161 c3 07 91 92a17005 a171 a16e 8100c4016c",
+    ),
+    (
+        Packed("a", [("c", "g")], b"\0\0\0\0", b"u" * 16, b"\5" + bytes(7), {0: b"l"}),
+        f"91 97 a67061636b6564 a161 91 92a163a167 c40400000000 c410{'75' * 16} c4080500000000000000 8100c4016c",
     ),
     (Next("a", "n"), "91 93 a46e657874 a161 a16e"),
     (Truncate("a", "p"), "91 93 a87472756e63617465 a161 a170"),
@@ -39,6 +47,7 @@ GOLDEN: Final[list[tuple[Record, str]]] = [
     (Splice("a", 3, "b", 5, "p", "n", b"l"), "91 98 a673706c696365 a161 03 a162 05 a170 a16e c4016c"),
     (Drop("a"), "91 92 a464726f70 a161"),
     (Doomed(["p", "q"]), "91 92 a6646f6f6d6564 92 a170 a171"),
+    (Lineage(["p", "q"]), "91 92 a76c696e65616765 92 a170 a171"),
 ]
 
 texts = st.text(max_size=20)
@@ -47,14 +56,23 @@ sealed = st.lists(st.tuples(texts, lengths), max_size=4)
 labels = st.dictionaries(st.integers(0, 3), st.binary(min_size=1, max_size=20), max_size=4)
 records: st.SearchStrategy[Record] = st.one_of(
     st.builds(Chain, sealed, texts, texts),
+    st.builds(Spares, st.lists(texts, max_size=4)),
     st.builds(Init, texts, texts, texts, texts),
     st.builds(Incremental, texts, texts, lengths, texts, texts),
     st.builds(Full, texts, st.booleans(), lengths, sealed, texts, texts, labels),
+    st.builds(
+        Packed,
+        texts,
+        st.lists(st.tuples(texts, texts), max_size=2),
+        *[st.binary(max_size=20)] * 3,
+        labels,
+    ),
     st.builds(Next, texts, texts),
     st.builds(Truncate, texts, texts),
     st.builds(Splice, texts, st.none() | lengths, texts, lengths, texts, texts, st.binary(max_size=20)),
     st.builds(Drop, texts),
     st.builds(Doomed, st.lists(texts, max_size=4)),
+    st.builds(Lineage, st.lists(texts, max_size=4)),
 )
 
 

@@ -33,10 +33,10 @@ def allocated(manager: MetadataManager, disk: MemoryDisk, log: LogStream) -> int
 def test_a_released_log_takes_no_more_than_its_blocks(manager: MetadataManager, disk: MemoryDisk) -> None:
     """A store with many ended segments would otherwise take many times the size of its data."""
     log = manager.log("log")
-    log.append(b"x" * 10)
+    log.append(b"x" * 40)  # more than half of a plog: the next one is allocated
     assert allocated(manager, disk, log) > 2 * HEAD_SIZE + 64
     log.release()
-    assert allocated(manager, disk, log) == HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + 10
+    assert allocated(manager, disk, log) == HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + 40
 
 
 def test_a_released_log_allocates_nothing_in_the_background(reopen: Reopen, disk: MemoryDisk) -> None:
@@ -71,7 +71,9 @@ def test_the_next_plog_is_allocated_ahead_only_where_that_is_wanted(
 ) -> None:
     """A log that is full with its first plog needs no second one, and there may be thousands of them."""
     log = manager.log("log", sizes=PlogSizes(first=64, largest=64, ahead=ahead))
+    log.append(b"x" * 32)
+    assert allocated(manager, disk, log) == HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + 64  # it may never need more
     log.append(b"x")
     assert allocated(manager, disk, log) == (1 + ahead) * (HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + 64)
     log.append(b"y" * 64)
-    assert content(log) == b"x" + b"y" * 64
+    assert content(log) == b"x" * 33 + b"y" * 64

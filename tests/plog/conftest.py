@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.plog import FilePlogs, open_plogs
-from penstock.plog.objects import ObjectPlogs, ObjectSettings
+from penstock.plog.objects import ObjectSettings
 from penstock.ports import OsDisk
 from penstock.testing import MemoryDisk
 from tests.plog_backend import BACKEND
@@ -39,7 +39,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "plogs"
 
 
-@pytest.fixture(params=["memory", "file", "objects"] if BACKEND == "disk" else ["objects"])
+KINDS = {"disk": ["memory", "file", "objects"], "servers": ["servers"]}
+
+
+@pytest.fixture(params=KINDS.get(BACKEND, ["objects"]))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -48,7 +51,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 def plogs(kind: str, folder: Path, buckets: Buckets) -> Iterator[Plogs]:
     """Plogs as a user opens them."""
     if kind == "objects":
-        with ObjectPlogs(buckets.new()(), settings=ObjectSettings(group_wait_s=0)) as plogs:
+        with buckets.open(buckets.new()(), ObjectSettings(group_wait_s=0)) as plogs:
+            yield plogs
+    elif kind == "servers":
+        with buckets.on_servers("plogs") as plogs:
             yield plogs
     else:
         with open_plogs("memory:" if kind == "memory" else f"file:{folder}") as plogs:
@@ -67,7 +73,9 @@ def open_store(kind: str, folder: Path, buckets: Buckets) -> Iterator[Callable[.
         store: Plogs
         if kind == "objects":
             settings = crowded(part_size_min=direct_size_min, journal_size_max=journal_size)
-            store = ObjectPlogs(bucket(), settings=settings)
+            store = buckets.open(bucket(), settings)
+        elif kind == "servers":
+            store = buckets.on_servers("plogs")
         else:
             disk = memory if kind == "memory" else OsDisk(folder)
             store = FilePlogs(

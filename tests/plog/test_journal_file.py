@@ -20,7 +20,7 @@ from penstock.plog._journal_file import (
 )
 
 UID: Final = bytes(range(16))
-HEAD: Final = bytes.fromhex("50454e534a524e4c 0001 000000000000 0000000000000007 0000000000001000 fb5f2484")
+HEAD: Final = bytes.fromhex("50454e534a524e4c 0001 0000 00000000 0000000000000007 0000000000001000 fb5f2484")
 RECORD: Final = bytes.fromhex(
     "504a524e 00000008 0000000000000007 0000000000000200"  # magic, size, generation, place
     "0000000000000200 000102030405060708090a0b0c0d0e0f"  # synced, uid
@@ -66,10 +66,10 @@ def test_record_has_the_bytes_of_format_1() -> None:
     assert record(b"penstock", place=512) == RECORD + b"penstock"
 
 
-@given(generation=st.integers(0, 2**64 - 1), size=st.integers(0, 2**64 - 1))
-def test_head_reads_back(generation: int, size: int) -> None:
-    """The generation decides which records count, the size whether some were cut off."""
-    head = JournalHead(generation, size)
+@given(generation=st.integers(0, 2**64 - 1), size=st.integers(0, 2**64 - 1), previous_end=st.integers(0, 2**32 - 1))
+def test_head_reads_back(generation: int, size: int, previous_end: int) -> None:
+    """The generation decides which records count, the size and the end of the others whether some were cut off."""
+    head = JournalHead(generation, size, previous_end)
     assert JournalHead.unpack(memoryview(head.pack().ljust(JOURNAL_HEAD_SIZE, b"\0"))) == head
 
 

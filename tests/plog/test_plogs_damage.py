@@ -23,6 +23,8 @@ from penstock.errors import (
 )
 from penstock.plog import FilePlogs, PlogId, PlogInfo, open_plogs
 from penstock.plog._block import HEAD_SIZE
+from penstock.plog._journal import Journal
+from penstock.plog._journal_file import JOURNAL_HEAD_SIZE, JOURNAL_NAMES, read_journal
 from penstock.ports import OsDisk
 from penstock.testing import MemoryDisk, SeededRandom
 from tests.sampling import EXPLORES
@@ -115,7 +117,7 @@ def look(plogs: FilePlogs, plog_id: PlogId) -> tuple[PlogInfo, bytes]:
 
 def contents_of(files: Files) -> Contents:
     with open_on(disk_of(files)) as plogs:
-        return {plog_id: look(plogs, plog_id) for plog_id in NAMES.values()}
+        return {plog_id: look(plogs, plog_id) for name, plog_id in NAMES.items() if name in files}
 
 
 def check(files: Files, name: str, sound: Contents, *, prefix: bool = False) -> bool:
@@ -201,6 +203,23 @@ def test_no_flipped_byte_of_a_killed_store_gives_other_bytes(mask: Callable[[int
                 check({**files, name: flipped(data, place, mask(place))}, name, sound, prefix=True)
             except Exception as error:
                 raise AssertionError(f"byte {place} of {name}: {error!r}") from error
+
+
+def test_no_flipped_byte_of_a_full_journal_passes_for_a_torn_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last group was acknowledged, too, and no other file has it if the process is killed before the checkpoint."""
+    monkeypatch.setattr(Journal, "_checkpoint", lambda *_: None)  # as if it had not begun
+    disk = MemoryDisk()
+    plogs = open_on(disk)
+    plogs.create(plog_id=A, size=900)
+    _, head = read_journal(disk)
+    while read_journal(disk)[1] == head:
+        fill(plogs, A, 20)
+    name = JOURNAL_NAMES[head.generation % 2]
+    files = files_of(disk)
+    monkeypatch.undo()
+    sound = contents_of(files)
+    for place in range(JOURNAL_HEAD_SIZE, len(files[name].rstrip(b"\0"))):
+        assert check({**files, name: flipped(files[name], place, 1 << place % 8)}, name, sound), f"byte {place}"
 
 
 def test_reading_damaged_files_does_not_make_it_worse() -> None:

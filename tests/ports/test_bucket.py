@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -238,3 +239,24 @@ def test_options_that_obstore_does_not_know_are_refused() -> None:
     with pytest.raises(StorageUnusable, match="incomplete or invalid"):
         Bucket("s3://b/p", options={"timeout": "hidden"})
     assert repr(Bucket("s3://b/p", options=OPTIONS)) == "Bucket('s3://b/p')"
+
+
+def test_variables_that_are_set_to_nothing_count_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template of a unit or a container leaves them so; obstore took the empty text for an address, and panicked."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "")
+    monkeypatch.setenv("AWS_REGION", "")
+    options = OPTIONS | {"endpoint": f"http://127.0.0.1:{free_port()}"}
+    with pytest.raises(StorageUnavailable, match="refuses connections"):
+        Bucket("s3://bucket/x", options=options).get("x")
+    assert (os.environ["AWS_ENDPOINT_URL"], os.environ["AWS_REGION"]) == ("", "")
+
+
+@pytest.mark.parametrize("endpoint", ["nonsense", "127.0.0.1:99", "http://[", "http://", ""])
+def test_an_endpoint_that_is_not_an_address_is_refused(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A panic of obstore would end the program with a page of Rust."""
+    with pytest.raises(StorageUnusable, match=r"its endpoint .* is not an address: use https://host"):
+        Bucket("s3://bucket/x", options=OPTIONS | {"endpoint": endpoint})
+    if endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(StorageUnusable, match=r"its endpoint .* is not an address"):
+            Bucket("s3://bucket/x", options=OPTIONS)

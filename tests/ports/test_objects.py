@@ -107,6 +107,8 @@ def test_names_are_listed_by_prefix_and_deleted(objects: Objects) -> None:
     assert list(objects.names("b/1")) == ["b/1", "b/10"]
     assert list(objects.names("b")) == ["b/1", "b/10", "b/2", "b0/1"]
     assert list(objects.names("c/")) == []
+    assert list(objects.names("b/", after="b/1")) == ["b/10", "b/2"]
+    assert list(objects.names("b/", after="b/2")) == []
     objects.delete()
     objects.delete("c")
     objects.delete("b/9", "b/1", "nothing", "ab", "b/10")

@@ -14,8 +14,14 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-import penstock
-from penstock.errors import BadArgument, BundleCorrupt, BundleUnreadable, PenstockError, UnavailableRepresentation
+from penstock.errors import (
+    BadArgument,
+    BundleCorrupt,
+    BundleUnreadable,
+    NotABundle,
+    PenstockError,
+    UnavailableRepresentation,
+)
 from penstock.repo import (
     INVENTORIES,
     TEXTS,
@@ -30,15 +36,7 @@ from penstock.repo import (
 from tests.repo.streams import Items, contents, everything, history
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock import Store
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with penstock.connect("memory:") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -127,7 +125,7 @@ def test_every_cut_is_noticed(tmp_path: Path) -> None:
     good = path.read_bytes()
     for size in range(len(good)):
         path.write_bytes(good[:size])
-        with pytest.raises(BundleCorrupt):
+        with pytest.raises(BundleCorrupt if size >= 8 else NotABundle):
             Bundle.open(path)
 
 
@@ -149,12 +147,19 @@ def test_bad_places_are_named(tmp_path: Path) -> None:
     with pytest.raises(BundleUnreadable, match="nowhere"):
         Bundle.open(tmp_path / "nowhere")
     (tmp_path / "text").write_text("not a bundle, but long enough to be one")
-    with pytest.raises(BundleCorrupt, match="does not begin like a bundle"):
+    with pytest.raises(NotABundle, match="text is not a bundle: name a file"):
         Bundle.open(tmp_path / "text")
     with pytest.raises(BadArgument, match="cannot write"):
         Bundle.write(tmp_path / "no folder" / "b", Items())
-    with pytest.raises(BundleUnreadable, match=r"127\.0\.0\.1:9"):
-        Bundle.open("http://127.0.0.1:9/b")
+    for address, message in (
+        ("http://127.0.0.1:9/b", "no server answers there: check the address, and that the server runs"),
+        ("http://b", "the address has no host, or no file: check it"),
+        ("ftp://host/b", "the address is none of http, https or an object store: check it"),
+        (f"file://{tmp_path}/nowhere", "there is no such file: check the address"),
+    ):
+        with pytest.raises(BundleUnreadable) as error:
+            Bundle.open(address)
+        assert str(error.value) == f"cannot read the bundle {address}: {message}"
 
 
 class RangeServer(SimpleHTTPRequestHandler):
@@ -194,6 +199,38 @@ def test_one_text_is_read_over_http_by_range(tmp_path: Path) -> None:
         sizes = [1 + int(last) - int(first) for first, last in (asked[6:].split("-") for asked in requests)]
         assert sum(sizes) < 5 << 20
         assert len(sizes) <= 4
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class PlainServer(SimpleHTTPRequestHandler):
+    """A web server that knows no ranges, and answers with the number that a path ends with."""
+
+    def do_HEAD(self) -> None:
+        code = self.path.rpartition("/")[2]
+        self.send_error(int(code)) if code.isdigit() else super().do_HEAD()
+
+    def log_message(self, *_: object) -> None:
+        """Stay quiet."""
+
+
+def test_what_a_web_server_refuses_is_said_in_plain_words(tmp_path: Path) -> None:
+    """The library tells of retries, timeouts and its own classes; a user wants to know what to do."""
+    Bundle.write(tmp_path / "b", history(2))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: PlainServer(*args, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        for path, message in {
+            "404": "the server answers 404 Not Found: there is no such file; check the address",
+            "403": "the server answers 403 Forbidden: check the credentials, and whether the file is there",
+            "410": "the server answers 410 Gone: check the address",
+            "b": "the server does not support range requests: use one that does, or download the file",
+        }.items():
+            address = f"http://127.0.0.1:{server.server_port}/{path}"
+            with pytest.raises(BundleUnreadable) as error:
+                Bundle.open(address)
+            assert str(error.value) == f"cannot read the bundle {address}: {message}"
     finally:
         server.shutdown()
         server.server_close()

@@ -16,26 +16,9 @@ from penstock.server import FlightService
 from tests.repo.streams import Items, contents, history, keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.stream import Engine
-
-
-@pytest.fixture
-def store() -> Iterator[Engine]:
-    with open_store("memory:") as opened:
-        yield opened
-
-
-@pytest.fixture
-def remote(store: Engine) -> Iterator[RemoteStore]:
-    service = FlightService(store, "grpc://127.0.0.1:0")
-    try:
-        with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as opened:
-            yield opened
-    finally:
-        service.shutdown()
 
 
 def test_copy_to_and_from_a_server_goes_on_where_it_was(

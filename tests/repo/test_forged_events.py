@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import tracemalloc
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
-import penstock
-from penstock.errors import BadRecord, ContentConflict
+from penstock.errors import BadRecord, ContentConflict, RepositoryError
 from penstock.model import StreamCut
 from penstock.repo import REFS, REVISIONS, TEXTS, TOPOLOGICAL, Everything, Ref, Repository, copy_revisions
 from penstock.repo._block import Item, encode_block
-from penstock.repo._events import InsertRecord, encode_index_event, encode_insert_record
+from penstock.repo._events import IndexPart, InsertRecord, encode_index_event, encode_insert_record
 from penstock.repo._index import Index
 from tests.repo.streams import Items, contents, everything, history, keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock import Store
     from penstock.repo import Key
 
 NAME = "code/history"
 LIE = -7  # the base of an insert that says falsely that it was compared with everything
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with penstock.connect("memory:") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -84,6 +77,7 @@ HOSTILE: dict[str, list[bytes | InsertRecord]] = {
     "own parent": [encode_block([item((REVISIONS, b"r1x"), ((REVISIONS, b"r1x"),))]), record()],
     "absent": [encode_block([item((TEXTS, b"new", b"r1"), kind="absent")]), record()],
     "unknown kind": [encode_block([item((TEXTS, b"new", b"r1"), kind="rot13")]), record()],
+    "wrong sha1": [encode_block([replace(TEXT, sha1=bytes(20))]), record()],
     "negative depth": [encode_block([TEXT], basis=[((TEXTS, b"f", b"r0"), b"x")], depth=-1), record()],
     "deep": [encode_block([TEXT], basis=[((TEXTS, b"f", b"r0"), b"x")], depth=99), record()],
     "circle of its own": [
@@ -107,7 +101,7 @@ def test_event_that_no_repository_writes_is_passed_over(
         for ordering in ("unordered", TOPOLOGICAL):
             assert contents(reader.get_repository_stream(Everything(), ordering)) == more
         found = reader.check()
-        assert (found.items, found.missing) == (len(more), ())
+        assert (found.items + found.name_lists, found.missing) == (len(more), ())
         assert found.errors, "a check names it"
     copy = Repository.open(store, "code/copy", create=True)
     assert copy_revisions(repo, copy).revisions == 4
@@ -142,13 +136,14 @@ def test_stored_item_stays_what_it_was_when_another_is_forged(store: Store, repo
 
 
 def test_text_that_is_not_what_its_sha1_says_is_named(store: Store, repo: Repository) -> None:
-    """The block is valid and the text is not; all others are read and checked nevertheless."""
+    """The text of a block that builds on another is not at hand; all others are read and checked nevertheless."""
     wrong = Item((TEXTS, b"new", b"r1"), (), bytes(20), "fulltext", b"text")
-    write(store, encode_block([wrong]), record())
+    basis = (TEXTS, b"file-0", b"r0")
+    write(store, encode_block([wrong], basis=[(basis, repo.text(basis))], depth=1), record())
     found = repo.check()
     (error,) = found.errors
     assert str(error).startswith("invalid record of texts/new@r1: its sha1 is 372ea08cab33e71c02c651dbc83a474d32c676ea")
-    assert found.items == 14
+    assert (found.items, found.name_lists) == (13, 1)
 
 
 def test_names_that_are_none_do_not_hide_the_others(store: Store, repo: Repository) -> None:
@@ -175,7 +170,7 @@ def test_index_that_lists_something_else_is_named(store: Store, repo: Repository
     opened = Repository.open(store, NAME)
     is_empty, found = not contents(everything(opened)), opened.check()
     assert is_empty == (end == 0), "one that cannot be right is not used"
-    assert (found.items, found.is_good) == (14, end != 0)
+    assert (found.items, found.is_good) == (13, end != 0)
 
 
 def test_insert_may_have_many_missing_parents(store: Store) -> None:
@@ -188,3 +183,60 @@ def test_insert_may_have_many_missing_parents(store: Store) -> None:
     assert repository.insert_stream(items).added == 9_000
     assert repository.check().is_good
     assert len(Repository.open(store, NAME)._ghosts) == 9_000
+
+
+def table_of(count: int) -> bytes:
+    """Return a block of so many items: a few kilobytes, and some hundred bytes of memory for each."""
+    return encode_block([item((TEXTS, b"f", b"%d" % number), text=b"") for number in range(count)])
+
+
+@pytest.mark.parametrize("ending", [[], [record(blocks=12, items=24_000)]], ids=["no record", "record"])
+def test_blocks_of_an_insert_are_not_held_in_memory(
+    store: Store, repo: Repository, ending: list[InsertRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer could add kilobytes to a stream that take gigabytes of its readers, and of the server."""
+    monkeypatch.setattr("penstock.repo._items._BLOCKS_SIZE_MAX", 1 << 20)
+    write(store, *[table_of(2_000)] * 12, *ending)
+    tracemalloc.start()
+    try:
+        opened = Repository.open(store, NAME)
+        assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    finally:
+        tracemalloc.stop()
+    assert opened.text((TEXTS, b"file-0", b"r0")) == repo.text((TEXTS, b"file-0", b"r0"))
+
+
+def test_a_block_has_a_limited_number_of_items(store: Store, repo: Repository) -> None:
+    """Its table is in memory as a whole, and compresses to next to nothing."""
+    before = contents(everything(repo))
+    write(store, table_of(10_001), record(items=10_001))
+    assert contents(everything(Repository.open(store, NAME))) == before
+
+
+@pytest.mark.parametrize("kind", ["rows", "others", "length"])
+def test_an_index_that_is_larger_than_its_stream_is_not_read(store: Store, repo: Repository, kind: str) -> None:
+    """A few kilobytes can be compressed gigabytes, and name others a million times: the server would open it, too."""
+    before = contents(everything(repo))
+    tail = store.tail(NAME).offsets[0]
+    rows = Index(np.zeros((4, 1 << 22 if kind == "rows" else 0), np.uint64))
+    others = [IndexPart(0, 0, 0)] * (1_000_000 if kind == "others" else 0)
+    event = encode_index_event(rows, start=0, end=tail, last_insert=-1, ghosts=[], earlier=others)
+    with store.writer(NAME) as writer, writer.begin_write_event() as file:
+        file.write(event)
+        file.write(bytes(48 << 20 if kind == "length" else 0))
+    store.register_consumer(NAME, "penstock.repository", StreamCut.of(NAME, {0: file.pointer.offset}))
+    tracemalloc.start()
+    try:
+        opened = Repository.open(store, NAME)
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
+    assert contents(everything(opened)) == before
+
+
+def test_a_repository_with_more_items_than_permitted_is_refused(store: Store, repo: Repository) -> None:
+    """Its index takes memory for each, and a server has users who may make one with any number."""
+    count = len(contents(everything(repo)))
+    with pytest.raises(RepositoryError, match=f"more than {count - 1} items"):
+        Repository.open(store, NAME, items_max=count - 1)
+    assert Repository.open(store, NAME, items_max=count).check().is_good

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import penstock
 from penstock.errors import BadArgument, BadRecord, RepositoryError
 from penstock.repo import INVENTORIES, REVISIONS, SIGNATURES, TEXTS, Between, Everything, Ref, Repository, Revisions
 from penstock.repo import _git_import as git_import
@@ -19,16 +18,9 @@ from tests.repo.git_history import LINES, SUBMODULE, History, awkward_history, g
 from tests.repo.streams import Items, contents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from penstock import Store
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with penstock.connect("memory:") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -53,7 +45,9 @@ def exported(repo: Repository, folder: Path, *searches: Between) -> Path:
 def test_git_gets_back_what_it_gave(repo: Repository, tmp_path: Path) -> None:
     """Commit ids cover trees, modes, names, messages, dates and ancestors: all of them are the same."""
     source = awkward_history().write(tmp_path / "source")
-    git(source, "tag", "-a", "v1", "-m", "One\n\nlines", "light")
+    for name, tagged in (("v1", "light"), ("inner", "v1"), ("outer", "inner"), ("v1", "v1")):
+        git(source, "tag", "-a", "-f", name, "-m", "One\n\nlines", tagged)
+    git(source, "tag", "-d", "inner")  # of which only the outer one knows
     result = import_git(source, repo)
     assert (result.revisions, result.skipped) == (14, ())
     target = exported(repo, tmp_path / "target")

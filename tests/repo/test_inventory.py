@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import BadRecord
+from penstock.errors import BadArgument, BadRecord
 from penstock.repo import Inventory, InventoryEntry, Ref, RevisionText
 from penstock.repo._refs import decode_refs, encode_refs
 from penstock.repo._revision import commit_id, join_signature, split_signature
@@ -172,3 +174,13 @@ def test_bad_list_of_names_is_refused(text: bytes) -> None:
     """What nobody has written so is damaged."""
     with pytest.raises(BadRecord, match="no list of names"):
         decode_refs((b"refs", b"0"), text)
+
+
+def test_path_that_is_a_text_is_refused_in_plain_words() -> None:
+    """Everybody writes the path as a str first, and the answer was that bytes and str cannot be compared."""
+    inventory = Inventory(b"r", GOLDEN)
+    text: Any = "a b"
+    for ask in (lambda: inventory[text], lambda: inventory.get(text), lambda: text in inventory):
+        with pytest.raises(BadArgument, match="invalid path 'a b': paths are bytes"):
+            ask()
+    assert inventory[b"a b"].git_mode == "100755"

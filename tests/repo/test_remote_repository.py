@@ -6,13 +6,13 @@ import os
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from penstock.client import RemoteStore, ServerFinder
-from penstock.embedded import open_store
-from penstock.errors import BadArgument, ContentConflict, NotARepository, ServerError
+from penstock.client._connection import ConnectionLost
+from penstock.errors import BadArgument, ContentConflict, NotARepository, ServerBusy, ServerError, StoreUnreachable
 from penstock.repo import (
     TEXTS,
     TOPOLOGICAL,
@@ -27,9 +27,11 @@ from penstock.repo import (
 from penstock.repo._block import Item, encode_block
 from penstock.repo._serialised import records_of
 from penstock.server import FlightService
+from penstock.server._limits import Limits
 from penstock.server._repositories import Repositories
 from penstock.wire.operations.repositories import GetRepositoryStream
 from tests.repo.streams import Items, contents, history, keys
+from tests.server.apart import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,22 +42,6 @@ if TYPE_CHECKING:
     from penstock.stream import Engine
 
 NAME = "code/history"
-
-
-@pytest.fixture
-def store() -> Iterator[Engine]:
-    with open_store("memory:") as opened:
-        yield opened
-
-
-@pytest.fixture
-def remote(store: Engine) -> Iterator[RemoteStore]:
-    service = FlightService(store, "grpc://127.0.0.1:0")
-    try:
-        with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as opened:
-            yield opened
-    finally:
-        service.shutdown()
 
 
 def test_a_remote_stream_is_that_of_the_store(store: Engine, remote: RemoteStore) -> None:
@@ -85,6 +71,35 @@ def test_a_stream_is_one_round_trip(remote: RemoteStore, monkeypatch: pytest.Mon
     found = keys(repo.get_repository_stream(Between([b"r199"], [b"r150"]), TOPOLOGICAL))
     assert len(found) == 3 * 49
     assert asked == ["repository"]
+
+
+def test_a_stream_whose_session_ends_before_it_begins_is_asked_for_again(store: Engine) -> None:
+    """A server may start again just before a pull asks it."""
+    service = FlightService(store, "grpc://127.0.0.1:0")
+    try:
+        with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as remote:
+            repo = Repository.open(remote, NAME, create=True)
+            repo.insert_stream(history(20))
+            for session in list(service._sessions.values()):
+                session.cut_off()
+            assert len(keys(repo.get_repository_stream(Everything()))) == 60
+    finally:
+        service.shutdown()
+
+
+def test_a_stream_that_is_lost_in_the_middle_is_an_error(remote: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller has used the first part, and only the caller knows whether a second one would be the same."""
+    repo = Repository.open(remote, NAME, create=True)
+    repo.insert_stream(history(20))
+    get = remote.connection.get
+
+    def cut(channel: Any, call: Any) -> Iterator[Any]:  # noqa: ANN401 - passed on
+        yield next(get(channel, call))
+        raise ConnectionLost
+
+    monkeypatch.setattr(remote.connection, "get", cut)
+    with pytest.raises(StoreUnreachable, match="ask for it again"):
+        keys(repo.get_repository_stream(Everything()))
 
 
 def test_a_large_text_is_sent_in_pieces(store: Engine, remote: RemoteStore) -> None:
@@ -179,3 +194,76 @@ def test_errors_are_the_same_over_the_wire(store: Engine, remote: RemoteStore) -
     repo.insert_stream(history(2))
     with pytest.raises(ContentConflict):
         repo.insert_stream(Items().add((TEXTS, b"file-0", b"r0"), (), b"forged"))
+
+
+def test_streams_of_repositories_wait_for_each_other(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a search has found is in memory until it is sent, and a hostile client does not read it."""
+    Repository.open(store, NAME, create=True).insert_stream(history(2))
+    service = FlightService(store, "grpc://127.0.0.1:0", limits=Limits(max_searches=1))
+    arguments: dict[str, Any] = {"ids": [], "known": [], "ordering": UNORDERED, "complete_inventory": False}
+    with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as far:
+        held = threading.Event()
+        batches = Repositories.batches
+
+        def held_batches(*args: Any) -> Iterator[Any]:  # noqa: ANN401 - as they come
+            assert held.wait(60)
+            return batches(*args)
+
+        monkeypatch.setattr(Repositories, "batches", held_batches)
+        with ThreadPoolExecutor() as threads:
+            first = threads.submit(lambda: list(far.repository_blocks(NAME, "everything", **arguments)))
+            eventually(lambda: service._quotas["searches"].used == 1)
+            with monkeypatch.context() as patch:
+                patch.setattr("penstock.client._connection._PATIENCE_S", 0.1)
+                with pytest.raises(ServerBusy, match="max_searches"):
+                    list(far.repository_blocks(NAME, "everything", **arguments))
+            threading.Timer(0.2, held.set).start()
+            assert list(far.repository_blocks(NAME, "everything", **arguments)) == first.result()
+    service.shutdown()
+
+
+def test_a_repository_is_opened_once_for_all_calls(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an index, opening it reads the whole stream: each of many calls would do so by itself."""
+    Repository.open(store, NAME, create=True).insert_stream(history(2))
+    opened, open_repository = list[str](), Repository.open
+
+    def counted(store: Store, stream: str, *, items_max: int) -> Repository:
+        opened.append(stream)
+        both.wait(60)
+        return open_repository(store, stream, items_max=items_max)
+
+    monkeypatch.setattr(Repository, "open", counted)
+    repositories, both = Repositories(store), threading.Event()
+    with ThreadPoolExecutor() as threads:
+        found = [threads.submit(repositories._repository, NAME) for _ in range(4)]
+        threading.Timer(0.2, both.set).start()
+        assert len({id(future.result()) for future in found}) == 1
+    assert opened == [NAME]
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_complete_inventories_are_made_one_at_a_time(
+    store: Engine, monkeypatch: pytest.MonkeyPatch, *, complete: bool
+) -> None:
+    """Each may take 64 MiB, and a few bytes stand for it; streams without them need not wait for each other."""
+    Repository.open(store, NAME, create=True).insert_stream(history(2))
+    inside, most = threading.Semaphore(0), list[int]()
+    working = set[int]()
+
+    def slow_blocks(_: object) -> Iterator[bytes]:
+        working.add(threading.get_ident())
+        most.append(len(working))
+        inside.acquire(timeout=0.05 if complete else 60)
+        working.discard(threading.get_ident())
+        yield b"block"
+
+    monkeypatch.setattr("penstock.repo.blocks_of", slow_blocks)
+    call = GetRepositoryStream(NAME, "everything", ids=[], known=[], ordering=UNORDERED, complete_inventory=complete)
+    repositories = Repositories(store)
+    with ThreadPoolExecutor(3) as threads:
+        streams = [threads.submit(lambda: list(repositories.batches(call, lambda: None))) for _ in range(3)]
+        if not complete:
+            eventually(lambda: len(working) == 3)
+            inside.release(3)
+        assert [len(stream.result()) for stream in streams] == [1, 1, 1]
+    assert max(most) == (1 if complete else 3)

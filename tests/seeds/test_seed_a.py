@@ -9,6 +9,7 @@ import threading
 import tracemalloc
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import penstock
@@ -85,6 +86,7 @@ def test_it_has_all_that_events_have_and_no_framing_to_do(store: Engine, reader:
 def test_small_buffers_do_for_events_of_any_size(tmp_path: Path) -> None:
     """What is in memory does not depend on the event, on either side."""
     piece, pieces = os.urandom(64 << 10), 320
+    pa.array([None])  # at its first use pyarrow imports pandas, which would be measured, too
     with penstock.connect(tmp_path) as store:
         store.create_stream(STREAM)
         group = store.create_reader_group("group", [STREAM])

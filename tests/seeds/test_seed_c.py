@@ -436,10 +436,10 @@ def test_a_read_returns_the_payloads_one_by_one(log: LogStream) -> None:
 
 
 def test_the_next_plog_is_there_before_it_is_needed(plogs: Plogs, manager: MetadataManager, log: LogStream) -> None:
-    """Its id is recorded with the log's creation, the plog itself is made in the background of the first append."""
+    """Its id is recorded with the log's creation, the plog itself is made when half of the one before it is used."""
     (init,) = records(manager, "wal")
     assert isinstance(init, Init)
-    log.append(b"x")
+    log.append(bytes(33))
     manager.close()  # when all that runs in the background is done
     assert plogs.info(PlogId.parse(init.next)) == PlogInfo(length=0, sealed=False, size=64)
 

@@ -7,7 +7,6 @@ storage kinds, damage, races and streams over the wire are tested in depth in te
 from __future__ import annotations
 
 import hashlib
-import inspect
 import io
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
-from penstock.errors import UnavailableRepresentation
+from penstock.errors import BadRecord, UnavailableRepresentation
 from penstock.repo import (
     INVENTORIES,
     REVISIONS,
@@ -84,11 +83,28 @@ def test_only_what_is_new_is_fetched(repository: Repository, target: Repository)
     assert (result.added, result.existing, result.missing) == (12, 0, ())
 
 
-def test_stream_is_made_while_it_is_read(repository: Repository) -> None:
-    """Nothing is collected before the first record comes, so memory does not grow with the stream."""
-    records = repository.get_repository_stream(Everything()).iter_contents()
-    assert next(next(records).entries).key
-    assert inspect.isgenerator(records)
+def test_stream_is_made_while_it_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block is read when the stream comes to its items, and not before: memory does not grow with the stream."""
+    writer = Repository.open(store, "code/source", create=True)
+    for number in range(6):
+        writer.insert_stream(history(2, start=2 * number))
+    reads: dict[int, None] = {}
+    read = StreamBlocks.read_block
+
+    def noted(self: StreamBlocks, address: int, *, table_only: bool) -> bytes:
+        reads[address] = None
+        return read(self, address, table_only=table_only)
+
+    opened = Repository.open(store, "code/source")
+    blocks = opened._index.addresses()
+    opened._blocks.clear()  # which were read when it was opened
+    monkeypatch.setattr(StreamBlocks, "read_block", noted)
+    blocks_read = [
+        (len(reads), factory.get_bytes_as(factory.storage_kind))[0]
+        for record in opened.get_repository_stream(Everything()).iter_contents()
+        for factory in record.entries
+    ]
+    assert (blocks_read[0], blocks_read[len(blocks_read) // 2], list(reads)) == (1, len(blocks) // 2 + 1, blocks)
 
 
 def test_bundle_is_a_frozen_repository(repository: Repository, tmp_path: Path) -> None:
@@ -117,11 +133,36 @@ def test_data_is_converted_on_its_way(repository: Repository, target: Repository
 
 
 def test_insert_reads_forward_only(target: Repository) -> None:
-    """A delta comes before its basis, and nothing is asked for a second time."""
+    """A delta comes before its basis, and of an item that has gone by, or was asked for, nothing can be had again."""
     first, second = b"one\ntwo\n", b"one\ntwo\nthree\n"
     items = Items().add((TEXTS, b"f", b"r2"), ((TEXTS, b"f", b"r1"),), second, "knit-delta", first)
     items.add((TEXTS, b"f", b"r1"), (), first)
-    target.insert_stream(RepositoryStream(items.iter_contents()))
+    current: list[OnceFactory] = []
+
+    class OnceFactory(ContentFactory):
+        def get_bytes_as(self, storage_kind: str) -> bytes:
+            assert current == [self], "it has gone by, or its bytes were had already"
+            current.clear()
+            return super().get_bytes_as(storage_kind)
+
+    def once(factory: Factory) -> Iterator[Factory]:
+        data = factory.get_bytes_as(factory.storage_kind)
+        current[:] = [
+            OnceFactory(
+                factory.key,
+                factory.parents,
+                data,
+                storage_kind=factory.storage_kind,
+                sha1=factory.sha1,
+                compressor_data=factory.compressor_data,
+            )
+        ]
+        yield current[0]
+        current.clear()
+
+    records = (Record(prefix, once(factory)) for prefix, factory in items.factories)
+    result = target.insert_stream(RepositoryStream(records))
+    assert (result.added, next(records, None)) == (2, None)
     assert target.text((TEXTS, b"f", b"r2")) == second
 
 
@@ -172,11 +213,12 @@ def test_unordered_stream_is_read_as_it_is_stored(store: Store, monkeypatch: pyt
         return read(self, address, table_only=table_only)
 
     opened = Repository.open(store, "code/source")
+    opened._blocks.clear()  # which were read when it was opened
     monkeypatch.setattr(StreamBlocks, "read_block", noted)
     for factory in factories_of(opened.get_repository_stream(Everything(), UNORDERED)):
         factory.get_bytes_as(factory.storage_kind)
     firsts = list(dict.fromkeys(addresses))
-    assert firsts == sorted(firsts)
+    assert firsts == opened._index.addresses()
     assert len(addresses) <= 2 * len(firsts), "its table, and its body"
 
 
@@ -194,10 +236,19 @@ def test_complete_inventory_has_no_deltas(repository: Repository) -> None:
 
 
 def test_check_consumes_the_stream(repository: Repository) -> None:
-    """It is checked by being read, so it cannot be read again."""
-    stream = repository.get_repository_stream(Everything())
-    check = stream.check()
+    """It is checked by being read to its end, past what is wrong and what is missing, so it cannot be read again."""
+    check = repository.get_repository_stream(Everything()).check()
     assert (check.items, check.is_good) == (36, True)
+    bad, lost = (TEXTS, b"f", b"bad"), (TEXTS, b"f", b"lost")
+    items = Items().add((TEXTS, b"f", b"r2"), (lost,), b"two\n", "knit-delta", b"one\n")
+    items.factories.append((bad[:-1], ContentFactory(bad[-1:], (), b"text", sha1="0" * 40)))
+    items.factories += history(2).factories
+    records = items.iter_contents()
+    stream = RepositoryStream(records)
+    check = stream.check()
+    assert (check.items, check.unresolved, check.missing, check.is_good) == (7, 1, (lost,), False)
+    assert [error.key for error in check.errors if isinstance(error, BadRecord)] == [bad]
+    assert next(records, None) is None, "it was read to its end"
     with pytest.raises(penstock.errors.BadArgument, match="read already"):
         stream.iter_contents()
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -62,6 +63,16 @@ def free_port() -> int:
         except OSError:
             continue
         return port
+
+
+def suspend(pid: int) -> None:
+    """Stop a process with all of its threads, as Ctrl-Z does; the signal alone takes effect some time later."""
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: all(map(_is_stopped, Path(f"/proc/{pid}/task").iterdir())))
+
+
+def _is_stopped(task: Path) -> bool:
+    return task.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def figures_of(http_port: int, token: str) -> dict[str, float]:

@@ -21,6 +21,7 @@ VALUES: Final[list[Any]] = [
     "watermark",
     "everything",
     "unordered",
+    "name",
     STREAM,
     b"",
     bytes(16),

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import AddressUnusable
 from penstock.server import _addresses
-from penstock.server._addresses import names_of
+from penstock.server._addresses import names_of, usable_port
 
 TRIE = """Main:
   +-- 0.0.0.0/0 3 0 5
@@ -76,3 +77,27 @@ def test_without_a_word_of_linux_it_is_what_the_name_says(monkeypatch: pytest.Mo
     monkeypatch.setattr(_addresses, "_IPV6", Path("/no/such/file"))
     monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
     assert "127.0.0.1" in names_of("0.0.0.0")
+
+
+def test_a_port_that_another_program_has_at_one_address_of_a_name_is_refused() -> None:
+    """The server would listen at the other address only, and clients that try this one first reach that program."""
+    first = socket.getaddrinfo("localhost", None, type=socket.SOCK_STREAM)[0][4][0]
+    other = "::1" if first == "127.0.0.1" else "127.0.0.1"
+    try:
+        taken = socket.create_server((other, 0), family=socket.AF_INET6 if other == "::1" else socket.AF_INET)
+    except OSError:
+        pytest.skip(f"this machine has no {other}")
+    with taken, pytest.raises(AddressUnusable, match="in use"):
+        usable_port("localhost", taken.getsockname()[1], setting="port")
+
+
+def test_any_port_is_one_that_is_free_at_every_address_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ports of connections count as taken, too, and a busy machine has many."""
+    ports: list[int] = []
+
+    def taken_twice(_addresses: set[str], port: int) -> str | None:
+        ports.append(port)
+        return "::1" if len(ports) < 3 else None
+
+    monkeypatch.setattr(_addresses, "_first_in_use", taken_twice)
+    assert usable_port("localhost", 0, setting="port") == ports[2]

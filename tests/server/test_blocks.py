@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,21 +25,37 @@ STREAM: Final = "plant/readings"
 
 
 class Count:
-    """How often blocks were read from the log, and sent."""
+    """How often blocks were read from the log to be sent with a notification, and how often they were asked for.
+
+    Reads for other ends do not count: clients report their positions all the time, and the server looks them up.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reads = self.sent = 0
-        views, between = Segment.views, Blocks.between
+        views, new, between = Segment.views, Blocks.new, Blocks.between
+        notified = threading.local()
 
         def counted_views(*args: Any) -> Any:  # noqa: ANN401 - as they come
-            self.reads += 1
+            self.reads += getattr(notified, "now", False)
             return views(*args)
+
+        def counted_new(*args: Any) -> Any:  # noqa: ANN401 - as they come
+            notified.now = True
+            try:
+                return new(*args)
+            finally:
+                notified.now = False
 
         def counted_between(*args: Any) -> Any:  # noqa: ANN401 - as they come
             self.sent += 1
-            return between(*args)
+            notified.now = True
+            try:
+                yield from between(*args)
+            finally:
+                notified.now = False
 
         monkeypatch.setattr(Segment, "views", counted_views)
+        monkeypatch.setattr(Blocks, "new", counted_new)
         monkeypatch.setattr(Blocks, "between", counted_between)
 
 

@@ -17,7 +17,7 @@ from penstock.client import RemoteStore
 from penstock.client._address import _ANSWER_MS
 from penstock.errors import CheckpointFailed
 from penstock.server import Config, Server
-from tests.server.apart import server_apart
+from tests.server.apart import server_apart, suspend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,8 +38,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """Let a process do nothing for a while."""
-    os.kill(pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    suspend(pid)
     try:
         yield
     finally:

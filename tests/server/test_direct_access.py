@@ -15,6 +15,7 @@ from penstock.client._connection import Channel
 from penstock.client._files import PlogFiles
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, NotPermitted
+from penstock.plog import LocatedBlocks
 from penstock.server._service import FlightService
 from penstock.server._session import Session as ServerSession
 from penstock.wire import CHALLENGE_SIZE, probe_content, probe_name
@@ -471,3 +472,14 @@ def test_a_client_cannot_have_bytes_of_its_choice_written(far: RemoteStore, tmp_
     with pytest.raises(BadArgument, match="challenge"):
         far.connection.call(streams.Probe(STREAM, 0, 0, challenge))
     assert proofs(tmp_path) == []
+
+
+def test_a_client_is_told_the_places_of_few_blocks_at_a_time(far: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a whole segment there may be gigabytes of them, and any reader could ask for them a thousand times."""
+    monkeypatch.setattr("penstock.server._operations.LOCATE_MAX", 1000)
+    for _ in range(20):
+        write(far, STREAM, [b"x" * 400])
+    begin = far.tail(STREAM).offsets[0] - 5000
+    ((_, _, *located),) = far.connection.call(streams.Locate(STREAM, 0, begin, 1 << 40))
+    offsets = LocatedBlocks.received(*located).offsets
+    assert len(offsets) // 4 in range(2, 6)

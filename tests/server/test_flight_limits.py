@@ -193,7 +193,7 @@ def test_the_oldest_unauthenticated_connections_go_when_there_are_too_many(folde
 def silent_client(client: flight.FlightClient) -> tuple[str, Any, Any]:
     """Connect as a client that never answers: its session, and the two ends of its channel."""
     writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(pack(["session", PROTOCOL, None])))
-    _, session_id, _ = unpack(reader.read_chunk().app_metadata.to_pybytes())
+    _, session_id, *_ = unpack(reader.read_chunk().app_metadata.to_pybytes())
     return session_id, writer, reader
 
 

@@ -25,11 +25,23 @@ from penstock.errors import NotAuthenticated, StoreUnreachable
 from penstock.ports import copied_socket
 from penstock.server import Config, Server
 from penstock.server._frames import FrameFollower
-from penstock.server._front import _READ_SIZE, Front, _Relay
-from penstock.server._limits import UNLIMITED, Limits
+from penstock.server._front import Front
+from penstock.server._front_connection import READ_SIZE, FrontConnection
+from penstock.server._limits import UNLIMITED, IdleFrameLimit, Limits
 from penstock.server._users import USERS_FILE, Users
 from tests.server.apart import eventually, memory_peak, server_apart
-from tests.server.http2 import DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, SETTINGS, Call, frame
+from tests.server.http2 import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PING,
+    PREFACE,
+    SETTINGS,
+    WINDOW_UPDATE,
+    Call,
+    frame,
+)
 from tests.server.raw_put import field
 
 if TYPE_CHECKING:
@@ -252,15 +264,16 @@ def test_a_client_of_very_small_messages_has_short_turns() -> None:
         for one in (client, server):
             one.setblocking(False)
             epoll.register(one, select.EPOLLIN)
-        connection = _Relay(client, "a:1", epoll, memoryview(bytearray(_READ_SIZE)))
+        limit = IdleFrameLimit("idle_frames", at_once=10, per_s=1)
+        connection = FrontConnection(client, "a:1", epoll, memoryview(bytearray(READ_SIZE)), limit)
         connection.connected(server)
         messages = (struct.pack(">BI", 0, 6) + field(1, b"") + field(2, b"") + field(3, b"")) * 1400
         ours.sendall(PREFACE + frame(HEADERS, 1, b"", END_HEADERS) + frame(DATA, 1, messages) * 8)
         turns = list[int]()
         while sum(turns) < 8 * len(messages):
             connection.on_client(select.EPOLLIN)
-            turns.append(len(theirs.recv(_READ_SIZE)))
-        assert max(turns) < _READ_SIZE // 4
+            turns.append(len(theirs.recv(READ_SIZE)))
+        assert max(turns) < READ_SIZE // 4
 
 
 def test_all_unauthenticated_clients_together_have_one_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +323,8 @@ class Fronted:
         listener.bind(str(path))
         listener.listen()
         port = parts.enter_context(socket.create_server(("127.0.0.1", 0)))
-        parts.callback(Front(port, str(path), None, lambda _: user, limits).end)
+        self.front = Front(port, str(path), None, lambda _: user, limits)
+        parts.callback(self.front.end)
         self.client = parts.enter_context(socket.create_connection(port.getsockname(), timeout=30))
         self.client.sendall(PREFACE + frame(PING, 0, bytes(8)))
         self.server = parts.enter_context(listener.accept()[0])
@@ -320,7 +334,7 @@ class Fronted:
         """Return what reaches the server, until nothing more does."""
         data = b""
         with suppress(TimeoutError):
-            while len(data) < size and (part := self.server.recv(_READ_SIZE)):
+            while len(data) < size and (part := self.server.recv(READ_SIZE)):
                 data += part
         return data
 
@@ -348,6 +362,37 @@ def test_frames_without_end_and_without_an_accepted_call_end_the_connection(tmp_
             fronted.client.sendall(frame(PING, 0, bytes(8)) * 100_000)
             wait_until_closed(fronted.client)
         assert len(fronted.passed_on()) < 50_000
+
+
+@pytest.mark.parametrize("kind", [PING, WINDOW_UPDATE, SETTINGS, DATA, "piece"])
+def test_frames_without_content_end_the_connection_of_a_user(tmp_path: Path, kind: int | str) -> None:
+    """Ten connections of one user that sent nothing else left other users half of their speed."""
+    large = struct.pack(">BI", 0, 1 << 29) + b"\x0a\x80\x80\x80\x80\x01"  # the head of a message, and of its only field
+    begun = frame(HEADERS, 1, bytes(20), END_HEADERS) + frame(DATA, 1, large)
+    idle = frame(DATA, 1, b"x") if kind == "piece" else frame(int(kind), int(kind == DATA), b"")
+    with ExitStack() as parts:
+        fronted = Fronted(parts, tmp_path / "sock", "anna", UNLIMITED)
+        with suppress(ConnectionError):
+            fronted.client.sendall(begun + idle * 100_000)
+            wait_until_closed(fronted.client)
+        assert len(fronted.passed_on()) < 200_000
+        use = fronted.front.use()
+        assert (use.kind, use.used, use.refused) == ("idle_frames", use.limit, 1)
+
+
+def test_frames_that_go_with_content_are_no_flood(tmp_path: Path) -> None:
+    """A client that makes thousands of calls in a second sends three or four other frames for each."""
+    with ExitStack() as parts:
+        fronted = Fronted(parts, tmp_path / "sock", "anna", UNLIMITED)
+        window, end = frame(WINDOW_UPDATE, 0, struct.pack(">I", 1)), frame(DATA, 1, b"", END_STREAM)
+        for stream in range(1, 2_000, 2):
+            begun = frame(HEADERS, stream, bytes(20), END_HEADERS)
+            said = frame(DATA, stream, struct.pack(">BI", 0, 0)) + end[:5] + struct.pack(">I", stream)
+            fronted.client.sendall(begun + said + window * 2)
+            fronted.server.sendall(frame(DATA, stream, b"answer") + frame(HEADERS, stream, b"", END_STREAM))
+            assert fronted.passed_on(1)
+        assert fronted.front.use().refused == 0
+        fronted.server.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="Python cannot send key updates")

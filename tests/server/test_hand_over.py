@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -17,21 +17,25 @@ import penstock
 from bench import failover
 from penstock.client import _connection, _servers
 from penstock.cpo import open_cpo
+from penstock.embedded import open_store_at
 from penstock.errors import PenstockError, StorageUnusable, StoreUnreachable
+from penstock.plog.objects import open_object_plogs
+from penstock.ports import Bucket
 from penstock.server import Server
-from tests.server.apart import eventually
+from penstock.server._standby import reachable_plogs
+from tests.plog_servers import PlogServerProcesses
+from tests.server.apart import eventually, suspend
 from tests.server.cluster import LONG_S, Servers, config_of, status_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
     from tests.postgres import Postgres
 
 pytestmark = pytest.mark.long
 STREAM = "plant/readings"
 LARGE = bytes(range(256)) * (12 << 10)
-
-
-def wait_until_stopped(pid: int) -> None:
-    eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
 
 @pytest.fixture
@@ -42,9 +46,37 @@ def bucket(s3_address: str, postgres: Postgres) -> dict[str, str]:
     return {"plogs": s3_address, "cpo": postgres.url}
 
 
+@pytest.fixture
+def plog_servers(tmp_path: Path) -> Iterator[PlogServerProcesses]:
+    """Two groups of plog servers, registered in an oracle."""
+    with PlogServerProcesses(tmp_path / "plog-servers") as processes:
+        with open_cpo(f"sqlite:{tmp_path}/cpo.db") as cpo:
+            processes.register(cpo)
+        yield processes
+
+
 def test_clients_go_on_when_the_owner_is_killed_on_s3_and_postgresql(tmp_path: Path, bucket: dict[str, str]) -> None:
     """Each event once, in order, and to one reader; what was not whole is not there, and can be written again."""
-    with Servers(tmp_path, 2, **bucket) as servers, penstock.connect(servers.address) as store:
+    kill_the_owner(tmp_path, bucket, lambda: None)
+
+
+def test_clients_go_on_when_the_owner_and_a_plog_server_are_killed(
+    tmp_path: Path, plog_servers: PlogServerProcesses
+) -> None:
+    """The same on plog servers, of which one in each group is killed, too: a machine fails as a whole."""
+    kill_the_owner(tmp_path, {"plogs": "cluster:plant"}, partial(kill_one_of_each_group, plog_servers))
+
+
+def kill_one_of_each_group(processes: PlogServerProcesses) -> None:
+    """Kill a plog server in one group for good, and restart one in the other: both groups lose what is under way."""
+    processes.end("east", 1, by=signal.SIGKILL)
+    processes.end("west", 2, by=signal.SIGKILL)
+    processes.start_again("west", 2)
+
+
+def kill_the_owner(tmp_path: Path, place: dict[str, str], and_others: Callable[[], None]) -> None:
+    """Kill it while clients write, read and have begun what is not whole."""
+    with Servers(tmp_path, 2, **place) as servers, penstock.connect(servers.address) as store:
         store.create_stream(STREAM)
         group = store.create_reader_group("all", [STREAM])
         with store.writer(STREAM, writer_id="w") as writer, group.reader("r") as reader:
@@ -55,6 +87,7 @@ def test_clients_go_on_when_the_owner_is_killed_on_s3_and_postgresql(tmp_path: P
             out.write(LARGE[: 2 << 20])
             read = [reader.read_next_event(timeout=LONG_S) for _ in range(50)]
             servers.processes[servers.owner()].kill()
+            and_others()
             acks += [writer.write_event(b"%d" % number, key="k") for number in range(100, 200)]
             for ack in acks:
                 ack.result(LONG_S)
@@ -90,8 +123,7 @@ def test_an_owner_that_was_stopped_gives_the_store_up_when_it_wakes_up(tmp_path:
         with store.writer(STREAM, writer_id="w") as writer:
             writer.write_event(b"0", key="k").result(LONG_S)
             first = servers.owner()
-            os.kill(servers.processes[first].pid, signal.SIGSTOP)
-            wait_until_stopped(servers.processes[first].pid)
+            suspend(servers.processes[first].pid)
             eventually(lambda: servers.status(1 - first) == "failing")  # it has the lease, and the folder is locked
             ack = writer.write_event(b"1", key="k")
             os.kill(servers.processes[first].pid, signal.SIGCONT)
@@ -105,9 +137,22 @@ def test_an_owner_that_was_stopped_never_acknowledges_again_on_s3_and_postgresql
     tmp_path: Path, bucket: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another server has taken over meanwhile: what comes to the former owner when it wakes up is not written."""
+    suspend_the_owner(tmp_path, bucket, monkeypatch)
+
+
+@pytest.mark.usefixtures("plog_servers")
+def test_an_owner_that_was_stopped_never_acknowledges_again_on_plog_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where the fence is the session of the next owner."""
+    suspend_the_owner(tmp_path, {"plogs": "cluster:plant"}, monkeypatch)
+
+
+def suspend_the_owner(tmp_path: Path, place: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Suspend it while a client writes to it alone, and wake it up when another server has taken over."""
     monkeypatch.setattr(_servers, "CHECK_S", 0.1)
     monkeypatch.setattr(_connection, "_PATIENCE_S", 1.0)
-    with Servers(tmp_path, 2, **bucket) as servers, penstock.connect(servers.address) as store:
+    with Servers(tmp_path, 2, **place) as servers, penstock.connect(servers.address) as store:
         store.create_stream(STREAM)
         first = servers.owner()
         process = servers.processes[first]
@@ -116,8 +161,7 @@ def test_an_owner_that_was_stopped_never_acknowledges_again_on_s3_and_postgresql
             late = bound.writer(STREAM, writer_id="late")
             late.write_event(b"0", key="k").result(LONG_S)
             writer.write_event(b"1", key="k").result(LONG_S)
-            os.kill(process.pid, signal.SIGSTOP)
-            wait_until_stopped(process.pid)
+            suspend(process.pid)
             too_late = late.write_event(b"too late", key="k")
             writer.write_event(b"2", key="k").result(LONG_S)
             os.kill(process.pid, signal.SIGCONT)
@@ -160,3 +204,23 @@ def test_a_bucket_that_is_missing_is_an_error_at_the_start(tmp_path: Path) -> No
     """Not only when the server has to take over."""
     with pytest.raises(StorageUnusable, match="missing"):
         Server(config_of(tmp_path, "a", plogs="s3://missing/prefix")).__enter__()
+
+
+def test_a_bucket_of_another_store_is_refused_before_its_owner_is_fenced(tmp_path: Path, s3_address: str) -> None:
+    """A server with one wrong address would stop that store again and again, for as long as it tries."""
+    with open_store_at(s3_address, f"sqlite:{tmp_path}/a.db", address="a") as store:
+        for _ in range(2):
+            with pytest.raises(StorageUnusable, match=r"not that of the control plane oracle .*/b\.db"):
+                open_store_at(s3_address, f"sqlite:{tmp_path}/b.db", address="b")
+        store.create_stream(STREAM)
+    with open_store_at(s3_address, f"sqlite:{tmp_path}/a.db", address="a") as store:
+        assert [info.name for info in store.streams()] == [STREAM]
+
+
+def test_a_server_that_starts_does_not_list_the_objects_of_its_store(
+    tmp_path: Path, s3_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be millions of them."""
+    open_object_plogs(s3_address).close()
+    monkeypatch.setattr(Bucket, "names", lambda *_: pytest.fail("a listing"))
+    assert reachable_plogs(s3_address, tmp_path) == f"{s3_address}?cache_folder={tmp_path}"

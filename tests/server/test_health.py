@@ -14,20 +14,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client import generate_latest
 
 import penstock
 from penstock import BySize, StreamConfig
-from penstock.embedded import open_store
-from penstock.errors import DiskFailed, DiskFull, PenstockError
+from penstock.cpo import open_cpo
+from penstock.embedded import open_store, open_store_at
+from penstock.errors import DiskFailed, DiskFull, LogUnavailable, PenstockError
+from penstock.plog._bucket_use import BucketUse, CacheCounts
+from penstock.plog.objects import ObjectPlogs
 from penstock.server import Config, Server, _health
 from penstock.server._health import Health, Trouble
+from penstock.server._metrics import new_registry
 from penstock.server._users import USERS_FILE, Users
-from penstock.testing import ManualClock
+from penstock.testing import ManualClock, MemoryObjects
+from tests.plog_servers import PlogServers
 from tests.server.apart import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.ports import Bytes
     from penstock.stream import Engine
 
 
@@ -67,6 +74,48 @@ def test_disk_that_takes_nothing_is_trouble(
         assert health.trouble() == found
     next_second(store)
     assert health.trouble() is None
+
+
+class SilentObjects(MemoryObjects):
+    """A bucket whose puts may hang."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answers = threading.Event(), threading.Event()
+        self.answers.set()
+
+    def put_new(self, name: str, *parts: Bytes) -> None:
+        self.asked.set()
+        assert self.answers.wait(60)
+        super().put_new(name, *parts)
+
+
+def test_bucket_that_does_not_answer_is_trouble(health: Health, store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every write waits then, and nothing fails for a minute; a bucket that nobody asks anything is no trouble."""
+    objects, clock = SilentObjects(), store.clock
+    assert isinstance(clock, ManualClock)
+
+    def used(silent_s: float) -> BucketUse:
+        return BucketUse({}, CacheCounts(0, 0, 0, 0), silent_s)
+
+    with ThreadPoolExecutor() as threads, ObjectPlogs(objects, clock=clock, use=used) as plogs:
+        monkeypatch.setattr(type(store), "bucket_use", property(lambda _: plogs.bucket_use))
+        clock.advance(100)
+        assert health.trouble() is None
+        objects.answers.clear()
+        objects.asked.clear()
+        creation = threads.submit(plogs.create)
+        try:
+            assert objects.asked.wait(60)
+            clock.advance(9)
+            assert health.trouble() is None
+            clock.advance(2)
+            assert reason(health) == "the bucket has not answered for 10 s"
+        finally:
+            objects.answers.set()
+        creation.result()
+        next_second(store)
+        assert health.trouble() is None
 
 
 def test_folder_that_is_gone_is_trouble(store: Engine) -> None:
@@ -219,10 +268,10 @@ def test_positions_are_recorded_whatever_happens(store: Engine, monkeypatch: pyt
 def test_a_catalog_that_is_locked_for_long_is_trouble(
     store: Engine, health: Health, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every call waits for it."""
+    """Every call waits for it, while it waits for what keeps the events: the log says for what."""
     monkeypatch.setattr(_health, "_PATIENCE_S", 0.01)
     with store.catalog.lock, ThreadPoolExecutor(1) as another:
-        assert another.submit(reason, health).result() == "the catalog has been locked for 0.01 s"
+        assert "the disk, the bucket or the control plane oracle" in str(another.submit(reason, health).result())
     next_second(store)
     assert health.trouble() is None
 
@@ -317,3 +366,41 @@ def test_the_trouble_of_one_stream_is_for_users_who_may_read_it(
             assert status == 200
             assert "plant" not in body
             assert "secret" not in body
+
+
+def test_a_store_on_plog_servers_is_well_while_one_group_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else no write succeeds: who watches the server has to learn it, and the operator which server to start."""
+    monkeypatch.setattr(_health, "_GOOD_FOR_S", 0.0)
+    url = f"sqlite:{tmp_path}/cpo.db"
+    with closing(PlogServers(tmp_path, "east", "west")) as servers, open_cpo(url) as cpo:
+        cpo.register_cluster("local", {group: servers.addresses(group) for group in ("east", "west")})
+        with open_store_at("cluster:local", url, address="cluster:local") as store:
+            store.create_stream("plant/readings")
+            health = Health(store, None)
+            servers.stop("east", 1)
+            eventually(lambda: store.replication_use is not None and bool(store.replication_use.away))
+            with store.writer("plant/readings") as writer:
+                writer.write_event(b"1").result(60)
+            assert health.trouble() is None
+            servers.stop("west", 2)
+            eventually(lambda: health.trouble() is not None)
+            trouble = health.trouble()
+            assert trouble is not None
+            assert trouble.kind == "no group of plog servers is complete, so nothing can be written"
+            away = [servers.addresses("east")[1], servers.addresses("west")[2]]
+            assert all(address in trouble.detail and address not in trouble.kind for address in away)
+            with pytest.raises(LogUnavailable) as raised:
+                store.create_stream("plant/others")
+            assert sum(address in str(raised.value) for address in away) == 1, "that of the group which was tried last"
+            assert " (Connection refused) is away; see that" in str(raised.value)
+            assert str(raised.value).endswith("; see that the servers of its groups run, then append again")
+            for group, place in list(servers.running):
+                servers.stop(group, place)
+            registry = new_registry(store, {}, list, health, None, sent_bytes=lambda: 0)
+            eventually(lambda: "penstock_plog_servers_away 6.0" in generate_latest(registry).decode())
+            assert "penstock_healthy 0.0" in generate_latest(registry).decode()
+            for place in range(3):
+                servers.start("west", place)
+            eventually(lambda: health.trouble() is None)

@@ -135,6 +135,27 @@ def test_an_owner_goes_on_while_the_oracle_is_away(
     assert other.acquire(), "but not for ever"
 
 
+def test_a_lease_ends_although_the_clock_of_the_oracle_was_set_back(clock: ManualClock) -> None:
+    """Or nobody could take over for an hour, nor the killed server start again, if it happens with a kill."""
+    of_oracle = ManualClock(start=7_200.0)
+    with open_cpo("memory:", clock=of_oracle) as cpo:
+        assert leases(cpo, A, clock).acquire()  # and is killed
+        of_oracle.advance(-3600.0)
+        other, again = leases(cpo, B, clock), leases(cpo, A, clock)
+        for _ in range(8):
+            for server in (other, again):
+                server.renew()
+                assert not server.acquire()
+            clock.advance(LEASE_S / 4)
+            of_oracle.advance(LEASE_S / 4)
+        clock.advance(LEASE_S / 4)
+        again.renew()
+        again.renew()
+        assert again.trouble is None
+        assert not other.acquire()
+        assert other.acquire()
+
+
 def test_a_server_with_the_address_of_another_does_not_take_over(cpo: Cpo, clock: ManualClock) -> None:
     """Clients would be sent to the wrong one. It says what is wrong, and goes on by itself when it is alone."""
     first, second = leases(cpo, A, clock), leases(cpo, A, clock)

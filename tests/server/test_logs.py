@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import socket
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,7 +101,7 @@ def test_logging_is_as_before_afterwards() -> None:
 def test_one_client_does_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hostile client makes lines as fast as it can connect; those about others, and of other kinds, are written."""
     now = 0.0
-    monkeypatch.setattr("penstock.server._logs.time.monotonic", lambda: now)
+    monkeypatch.setattr("penstock.server._logs.time", SimpleNamespace(monotonic=lambda: now))
     file = io.StringIO()
     with logging_to(file, "json", LINES_MAX):
         for port in range(1000):

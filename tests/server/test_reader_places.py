@@ -9,10 +9,14 @@ import pytest
 
 import penstock
 from penstock.client import RemoteStore
+from penstock.client._knock import ConnectionLost
 from penstock.embedded import open_store
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, LogFenced, StorageUnavailable
 from penstock.server import Config, Server
-from penstock.wire.operations import groups, readers, transactions, writers
+from penstock.stream import Engine
+from penstock.stream.group import _coordinator
+from penstock.stream.segment import Segments
+from penstock.wire.operations import groups, readers, streams, transactions, writers
 from tests.stream.wire_harness import served
 
 if TYPE_CHECKING:
@@ -85,6 +89,52 @@ def test_no_place_where_no_reader_can_be_is_recorded(hostile: Hostile, folder: P
     with penstock.connect(folder) as store, store.reader_group("g").reader("other") as reader:
         events = [reader.read_next_event(timeout=30) for _ in EVENTS]
         assert [read.event for read in events if read is not None] == EVENTS
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_place_that_cannot_be_looked_up_now_is_not_called_invalid(
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A bucket that does not answer, or a store with a new owner, is no mistake of the reader, which tries again."""
+    place = next(hostile.store.read(STREAM))["offset"][1].as_py()
+
+    def fail(*given: object) -> bool:
+        raise StorageUnavailable("bucket", reason=f"no answer about {given[1:]}")
+
+    monkeypatch.setattr(_coordinator, "is_reader_place", fail)
+    with pytest.raises(StorageUnavailable):
+        hostile.call(CALLS[name](hostile.number, place))
+
+
+def test_a_segment_that_cannot_be_opened_now_is_not_called_gone(
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader would take its events for truncated, and go on behind them."""
+
+    def fail(*given: object) -> bool:
+        raise StorageUnavailable("bucket", reason=f"no answer about {given[1:]}")
+
+    monkeypatch.setattr(Segments, "get", fail)
+    with pytest.raises(StorageUnavailable):
+        hostile.call(streams.Watch(*KEY))
+
+
+def test_a_reader_that_a_replaced_owner_cannot_end_is_not_called_in_use(
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that comes back to such an owner, which has not noticed it yet, goes on to the new one."""
+
+    def refuse(*_: object) -> None:
+        raise LogFenced("partition 'main'")
+
+    opening = readers.OpenReader("g", "again", token="t")
+    hostile.call(opening)
+    monkeypatch.setattr(_coordinator.Coordinator, "leave", refuse)
+    monkeypatch.setattr(Engine, "check_owned", refuse)
+    with penstock.connect(hostile.server.address) as store:
+        assert isinstance(store, RemoteStore)
+        with pytest.raises(ConnectionLost):
+            store.connection.channel.call(opening)
 
 
 def test_a_segment_is_finished_at_its_end_only(hostile: Hostile) -> None:

@@ -89,7 +89,7 @@ def test_a_server_with_tls_is_spoken_to_without(place: Place) -> None:
 def test_a_server_without_tls_is_spoken_to_with(place: Place) -> None:
     """With a certificate to trust, or without one."""
     for options in ({"tls": True}, {"tls_ca": place.authority}):
-        assert "the server does not use TLS: leave out tls_ca, or pass tls=False" in told(
+        assert "the server does not use TLS: leave out tls_ca and tls, or pass tls=False" in told(
             place.plain, StoreUnreachable, **ANNA, **options
         )
 

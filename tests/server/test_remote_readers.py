@@ -36,6 +36,7 @@ class RemoteReader:
     """A client with a reader, that finds the store where the test says."""
 
     patience_s = 60.0
+    block_host = None
 
     def __init__(self, address: str, name: str, clock: ManualClock) -> None:
         self.address = address

@@ -171,7 +171,8 @@ def test_port_in_use_is_told_before_anything_is_served(configured: Callable[...,
     """Flight would share the port with the process that has it, and get every other client."""
     with Server(configured()) as server:
         taken = getattr(server, port)
-        with pytest.raises(AddressUnusable, match=f"127.0.0.1:{taken}: Address already in use"):
+        advice = f"choose another --{port.replace('_', '-')}"
+        with pytest.raises(AddressUnusable, match=f"127.0.0.1:{taken}: Address already in use; {advice} "):
             Server(configured(store=configured().store + "2", **{port: taken})).__enter__()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,8 +12,19 @@ import pytest
 import penstock
 from penstock.cpo import open_cpo
 from penstock.embedded import open_store, open_store_at
-from penstock.errors import AddressUnusable, BadConfig, LeaseHeld, LogFenced, StoreUnreachable
-from penstock.server import Server, _leases, _run
+from penstock.errors import (
+    AddressUnusable,
+    BadArgument,
+    BadConfig,
+    LeaseHeld,
+    LogFenced,
+    NoSuchCluster,
+    PenstockError,
+    StorageUnavailable,
+    StorageUnusable,
+    StoreUnreachable,
+)
+from penstock.server import Server, _health, _leases, _run, _standby
 from tests.server.apart import eventually, free_port
 from tests.server.cluster import ask, config_of, status_of
 
@@ -51,7 +63,7 @@ def test_a_server_stands_by_while_another_owns_the_store(tmp_path: Path) -> None
             assert status_of(first.http_port) == "standby"
             assert "penstock_owner 0.0" in ask(first.http_port, "/metrics")[1]
             assert ask(first.http_port, "/futoin", "POST")[0] == 503
-            with pytest.raises(StoreUnreachable):
+            with pytest.raises(StoreUnreachable, match="one does that stands by: name all servers of the store"):
                 penstock.connect(first.address)
             with penstock.connect(f"{first.address},{second.address.removeprefix('penstock://')}") as far:
                 far.create_stream(STREAM)
@@ -103,13 +115,42 @@ def test_a_store_that_is_fenced_writes_no_more_not_even_when_it_is_closed(tmp_pa
         assert len(again.streams()) == 1
 
 
-def test_a_server_that_cannot_open_the_store_lets_another_one_try(tmp_path: Path) -> None:
-    """Health says why, and the lease is free again."""
-    (tmp_path / "file").write_text("")
-    with Server(config_of(tmp_path, "a", plogs=f"file:{tmp_path}/file/plogs")) as broken:
+def test_a_server_that_cannot_open_the_store_lets_another_one_try(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Health says why, the lease is free again, and the log says it once, however often it is tried."""
+    caplog.set_level("INFO", "penstock.server")
+    monkeypatch.setattr(_standby, "_PAUSE_S", 0.01)
+    attempts = itertools.count()
+
+    def open_some(plogs: str, *given: str, **settings: object) -> Engine:
+        if plogs.endswith("broken"):
+            raise StorageUnusable(f"s3://bucket/probe/{next(attempts)}", reason="the credentials are wrong")
+        return open_store_at(plogs, *given, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_run, "open_store_at", open_some)
+    with Server(config_of(tmp_path, "a", plogs=f"file:{tmp_path}/broken")) as broken:
         await_status(broken, "failing")
+        with open_cpo(f"sqlite:{tmp_path}/cpo.db") as cpo:
+            eventually(lambda: (held := cpo.lease("partition/main")) is not None and held.epoch > 3)
+        assert caplog.messages.count("standing by") == 1
+        assert sum("cannot take the store over" in message for message in caplog.messages) == 1
         with Server(config_of(tmp_path, "b")) as server:
             await_status(server, "ok")
+
+
+def test_the_disk_that_counts_for_health_is_that_of_the_plogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of a server has no events. If it is full, the server can go on; others would find it full, too."""
+    monkeypatch.setattr(_health, "_GOOD_FOR_S", 0.0)
+    with Server(config_of(tmp_path, "a")) as server:
+        await_status(server, "ok")
+        (tmp_path / "a").rename(tmp_path / "away")
+        assert status_of(server.http_port) == "ok"
+        (tmp_path / "plogs").rename(tmp_path / "a")
+        assert status_of(server.http_port) == "failing"
+        (tmp_path / "a").rename(tmp_path / "plogs")
+        assert status_of(server.http_port) == "ok"
+    assert _run._folder_of_plogs(config_of(tmp_path, "a", plogs="s3://bucket/prefix")) is None
 
 
 def test_a_server_that_is_stopped_while_it_opens_the_store_closes_it(
@@ -179,3 +220,45 @@ def test_a_server_advertises_where_it_listens_unless_it_is_told_otherwise(tmp_pa
     assert config_of(tmp_path, "a", port=1, host="::1").advertised == "[::1]:1"
     assert config_of(tmp_path, "a", port=1, advertise="plant:2").advertised == "plant:2"
     assert config_of(tmp_path, "a", port=1, host="::", anonymous=False).advertised.partition(":")[0] not in ("", "[")
+
+
+@pytest.mark.parametrize(
+    ("plogs", "error", "message"),
+    [
+        ("cluster:plnt", NoSuchCluster, "no persistence cluster 'plnt' is registered: .* 'penstock cluster create'"),
+        ("s3://bucket/plant?group_wait=1", BadArgument, "unknown setting 'group_wait' of an object store"),
+        ("s3://bucket/plant?group_wait_s=x", BadArgument, "invalid group_wait_s 'x'"),
+        ("s3://bucket/plant", StorageUnavailable, "it refuses connections"),
+    ],
+)
+def test_a_server_with_a_wrong_address_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plogs: str, error: type[PenstockError], message: str
+) -> None:
+    """It would be found out only when the server has to take over, which may be months later."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    for name, value in {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "ALLOW_HTTP": "true"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    if plogs.startswith("cluster:"):
+        open_cpo(f"sqlite:{tmp_path}/cpo.db").close()
+    files = list(tmp_path.iterdir())
+    with pytest.raises(error, match=message):
+        Server(config_of(tmp_path, "a", plogs=plogs)).__enter__()
+    assert list(tmp_path.iterdir()) == files
+
+
+def test_a_server_is_stopped_while_the_plogs_do_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a store may wait for a bucket for a minute; what stops servers kills them after some seconds."""
+    is_opening, is_answered, opened = threading.Event(), threading.Event(), []
+
+    def open_late(*given: str, **settings: object) -> Engine:
+        is_opening.set()
+        assert is_answered.wait(60)
+        opened.append(open_store_at(*given, **settings))  # type: ignore[arg-type]
+        return opened[0]
+
+    monkeypatch.setattr(_run, "open_store_at", open_late)
+    monkeypatch.setattr(_standby, "_OPENING_S", 0.05)
+    with Server(config_of(tmp_path, "a")):
+        assert is_opening.wait(60)
+    is_answered.set()
+    eventually(lambda: bool(opened) and opened[0]._closed)

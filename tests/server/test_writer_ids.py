@@ -200,7 +200,8 @@ def test_blocks_that_are_sent_together_are_checked_writer_by_writer(server: Serv
         _, error = channel.appends.exchange(number, [block])
         assert error is not None
         assert isinstance(unpack_error(error), BadArgument)
-        shared = _shared_appends.SharedAppends(channel.client, theirs.connection.channel.id)
+        stream = _shared_appends.FlightStream(channel.client, theirs.connection.channel.id)
+        shared = _shared_appends.SharedAppends(lambda: stream)
         _, error = shared.exchange(number, [block])
         assert error is not None
         assert isinstance(unpack_error(error), NotPermitted)

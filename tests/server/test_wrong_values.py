@@ -23,7 +23,7 @@ from penstock.model import Checkpoint, EventPointer, Position, StreamConfig, Str
 from penstock.server import Config, Server
 from penstock.server._users import USERS_FILE, Users
 from penstock.wire import APPENDS, PROTOCOL, pack, unpack_call, unpack_error
-from penstock.wire.operations import OPERATIONS, groups, readers, sessions, streams, transactions, writers
+from penstock.wire.operations import OPERATIONS, groups, readers, repositories, sessions, streams, transactions, writers
 from tests.server.samples import legal_call
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Wire:
         channel, name = self.store.connection.channel, kind.operation
         encode, client = msgspec.msgpack.encode, channel.client
         try:
-            if kind is streams.GetBlocks:
+            if kind in (streams.GetBlocks, repositories.GetRepositoryStream):
                 client.do_get(flight.Ticket(encode([name, channel.id, args]))).read_all()
             elif kind in (writers.AppendBlocks, writers.AppendShared):
                 at = flight.FlightDescriptor.for_command(encode([name, channel.id, *args, *[None] * (not args)]))

@@ -24,8 +24,9 @@ _libc: Final = ctypes.CDLL(None)
 
 def start(command: list[str], log: Path | None = None, **env: str) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own; what it says goes to a log, or is not heard."""
+    paths = [str(ROOT), str(ROOT / "tests" / "spark" / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
     settings = {
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'spark' / 'site'}",
+        "PYTHONPATH": os.pathsep.join(paths),  # with that of another PySpark: make matrix
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "JAVA_TOOL_OPTIONS": os.environ["SPARK_SUBMIT_OPTS"],  # of executors, too

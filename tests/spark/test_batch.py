@@ -127,7 +127,7 @@ def test_a_table_is_read_in_as_many_parts_as_one_asks(spark: SparkSession, store
     written: list[bytes] = []
     for number in range(40):  # blocks are not cut
         written += write_events(store, [b"%d-%d" % (number, index) for index in range(5)])
-    assert load_table(spark, folder).rdd.getNumPartitions() == 2
+    assert load_table(spark, folder).rdd.getNumPartitions() == 1
     table = load_table(spark, folder, min_partitions=12)
     assert 12 <= table.rdd.getNumPartitions() <= 24
     assert events_of(table) == sorted(written)
@@ -145,7 +145,7 @@ def test_segments_that_a_filter_leaves_out_are_not_read(spark: SparkSession, sto
         (f"segment_id = 1 AND offset < {middle} AND size > 0", [one for one in of_one if one[1] < middle]),
         (f"segment_id = 1 AND (offset = {middle} OR offset IS NULL)", [(1, middle)]),
     ]:
-        table = load_table(spark, folder).where(sql)
+        table = load_table(spark, folder, min_partitions=1).where(sql)
         assert table.rdd.getNumPartitions() == 1, sql
         assert sorted((row.segment_id, row.offset) for row in table.collect()) == wanted, sql
     assert load_table(spark, folder).where("segment_id = 9 OR segment_id < 0").count() == 0
@@ -249,7 +249,7 @@ def test_what_is_truncated_before_a_task_reads_it_is_an_error_or_is_left_out(
     write_events(store, [b"a", b"b"], "plant/one")
     middle = store.tail("plant/one")
     write_events(store, [b"c"], "plant/one")
-    part = Part(range=SegmentRange("plant/one", 0, 0, store.tail("plant/one").offsets[0]))
+    part = Part(ranges=(SegmentRange("plant/one", 0, 0, store.tail("plant/one").offsets[0]),))
     store.truncate_stream("plant/one", middle)
     options = source_options({"store": str(folder), "stream": "plant/one", "fail_on_data_loss": fail})
     reader = PenstockReader(options, StructType([StructField("event", BinaryType())]))

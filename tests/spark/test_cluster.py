@@ -18,8 +18,10 @@ import pyarrow.feather
 import pytest
 
 import penstock
+from penstock.cpo import open_cpo
 from penstock.server._service import FlightService
 from penstock.stream import Engine
+from tests.plog_servers import PlogServerProcesses
 from tests.sampling import only_exploring
 from tests.server.cluster import Servers
 from tests.spark.cluster import running_cluster
@@ -225,6 +227,28 @@ def test_executors_read_the_bucket_while_the_owner_is_killed(
     said = "".join(path.read_text("latin-1") for path in (*files, *cluster.files()))
     assert os.environ["AWS_SECRET_ACCESS_KEY"] not in said
     assert os.environ["AWS_ACCESS_KEY_ID"] not in said
+
+
+def test_a_query_copies_each_event_once_while_the_owner_and_a_plog_server_are_killed(
+    cluster: Cluster, tmp_path: Path, gates: Gates
+) -> None:
+    """The sink commits exactly once also where the store is on plog servers, and goes on in their other group."""
+    gates.shut(batch=1)
+    with PlogServerProcesses(tmp_path / "plog-servers") as processes:
+        with open_cpo(f"sqlite:{tmp_path}/cpo.db") as cpo:
+            processes.register(cpo)
+        with Servers(tmp_path, 2, plogs="cluster:plant") as servers, penstock.connect(servers.address) as store:
+            fill(store)
+            checkpoint = tmp_path / "checkpoint"
+            with job("stream", cluster.master, servers.address, gates.folder, checkpoint, 4000) as process:
+                until(process, lambda: len(gates.waiting()) == 1)
+                assert done(checkpoint) == 1
+                servers.processes[servers.owner()].kill()
+                processes.end("east", 0, by=signal.SIGKILL)
+                gates.open()
+                assert process.wait() == 0
+            copies = Counter(event for batch in store.read(OUT) for event in batch["event"].to_pylist())
+            assert copies == Counter(EVENTS)
 
 
 @only_exploring

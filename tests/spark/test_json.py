@@ -276,3 +276,23 @@ def test_every_event_is_read_as_if_it_were_alone(events: list[bytes | None]) -> 
         assert found[name] == [None if row is None else row[name] for row in rows]
     corrupt = [event is not None and row is None for event, row in zip(events, rows, strict=True)]
     assert [one is not None for one in found[CORRUPT]] == corrupt
+
+
+@pytest.mark.parametrize("event", [b"", b"{", b"}", b"[]", b"}{", b"x{}", b"{}x"])
+def test_what_only_looks_like_objects_at_a_glance_is_refused_in_any_slice(event: bytes) -> None:
+    """The quick look at the first and last byte of each event knows where a slice begins, and has no other answer."""
+    columns = JsonColumns([pa.field("n", pa.int64())], keep_corrupt=True)
+    events = pa.array([b"[", b'{"n": 1}', event, b'\n{"n": 2} ', b"]"], pa.binary())[1:4]
+    found = columns.of(events, pa.array([0, 1, 2], pa.int64()), where="s:0", corrupt="_corrupt")
+    assert found["n"].to_pylist() == [1, None, 2]
+    assert found["_corrupt"].to_pylist() == [None, event.decode(), None]
+
+
+@pytest.mark.parametrize(("first", "second"), [(b'{"m": [', b"{}]}"), (b'{"m": {}', b', "k": {}}')])
+def test_events_that_are_objects_only_together_are_each_corrupt(first: bytes, second: bytes) -> None:
+    """With a third event of two objects, there would be as many rows as events, and each would be another's."""
+    columns = JsonColumns([pa.field("n", pa.int64())], keep_corrupt=True)
+    events = pa.array([first, second, b'{"n": 1}{"n": 2}'], pa.binary())
+    found = columns.of(events, pa.array([0, 1, 2], pa.int64()), where="s:0", corrupt="_corrupt")
+    assert found["n"].to_pylist() == [None] * 3
+    assert found["_corrupt"].to_pylist() == [event.as_py().decode() for event in events]

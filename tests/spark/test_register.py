@@ -52,6 +52,14 @@ def test_nothing_is_set_that_is_set_already(monkeypatch: pytest.MonkeyPatch) -> 
     assert session.known == [PenstockSource, RepositorySource]
 
 
+def test_a_session_is_told_of_the_sources_once() -> None:
+    """Spark warns of a source that replaces another one, and each job registers them, as its user does."""
+    session = session_of_connect("true")
+    for _ in range(2):
+        register(session)
+    assert session.known == [PenstockSource, RepositorySource]
+
+
 def test_a_store_for_tasks_needs_a_context() -> None:
     """Else tasks would be told of it only when they fail."""
     with pytest.raises(BadArgument, match="open_event"):

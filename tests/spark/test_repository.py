@@ -71,8 +71,8 @@ def test_the_tables_have_what_the_repository_has(spark: SparkSession, folder: Pa
     assert [int(row.commit_time.timestamp()) for row in revisions] == [1_700_000_000, 1_700_000_001, 1_700_000_002]
     inventories = table(spark, folder, "inventories").where("path NOT LIKE 'z%'").orderBy("revision", "path").collect()
     assert [tuple(row) for row in inventories[-2:]] == [
-        ("r3", "café", "b", "r1", 0o100755, "executable"),
-        ("r3", "new/name", "a", "r3", 0o100644, "file"),
+        ("r3", "café", "b", "r1", "100755", "executable"),
+        ("r3", "new/name", "a", "r3", "100644", "file"),
     ]
     assert len(inventories) == 6
     texts = table(spark, folder, "texts").where("file_id NOT LIKE 'f%'").orderBy("file_id", "revision").collect()
@@ -201,7 +201,7 @@ def test_bad_options_are_named(spark: SparkSession, folder: Path, store: Store) 
     """The error says which option, or that the stream holds something else."""
     store.create_stream("code/other")
     for options, message in [
-        ({"stream": "code/other"}, "is not a repository"),
+        ({"stream": "code/other"}, "'code/other' is not a repository: name the stream of one"),
         ({"stream": "code/gone"}, "no stream"),
         ({"stream": NAME, "table": "files"}, "invalid value 'files' of the option 'table'"),
         ({}, "the option 'stream' is missing"),

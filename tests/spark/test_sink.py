@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 
 import penstock
 from penstock.errors import BadArgument, NoSuchStream, StoreLocked, StreamSealed
-from penstock.spark import _sink, forward_watermark, to_stream, with_writer_watermark
+from penstock.spark import _sent, _sink, forward_watermark, to_stream, with_writer_watermark
 from penstock.spark._errors import told_by
 from penstock.spark._progress import _Passing
 from penstock.spark._source import PenstockSource
@@ -401,7 +401,7 @@ def test_a_task_sends_its_rows_again_to_a_server_that_comes_back(
     service = Service(tmp_path / "data")
     options = {"store": service.address, "stream": STREAM}
     writer = PenstockSource(options).writer(ROWS, overwrite=False)
-    monkeypatch.setattr(_sink, "_SPOOL_MAX", 100_000)
+    monkeypatch.setattr(_sent, "_KEPT_MAX", 100_000)
     outages: list[threading.Timer] = []
 
     def go_away() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import threading
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.ports import Clock
     from penstock.stream import Engine
 
+_LOOPBACK: Final = "127.0.0.1"
 INSIDE: Final = frozenset(
     {"_logs", "_manager", "catalog", "cuts", "groups", "maintenance", "marks", "segments", "transactions", "writers"}
 )
@@ -34,7 +36,7 @@ def served(store: Engine) -> Iterator[tuple[FlightService, Fixed]]:
     """Serve a store; give the service, and where it is found."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         location = f"grpc+unix://{folder}/socket"
-        service = FlightService(store, location)
+        service = FlightService(store, location, block_listener=socket.create_server((_LOOPBACK, 0)))
         try:
             yield service, Fixed(location)
         finally:
@@ -73,6 +75,7 @@ class Fixed:
     """A finder for a store that is served at one place, which does not move."""
 
     patience_s = 0.0
+    block_host = _LOOPBACK
 
     def __init__(self, address: str) -> None:
         self.address = address

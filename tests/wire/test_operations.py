@@ -116,6 +116,7 @@ def test_what_changes_something_each_time_is_not_repeated() -> None:
         "large.commit",
         "large.write",
         "scale_stream",
+        "take_snapshot",
         "transaction.batch",
         "transaction.chunk",
         "transaction.commit",
@@ -132,5 +133,5 @@ def test_what_changes_something_each_time_is_not_repeated() -> None:
 def test_few_operations_are_made_without_a_check_of_their_permission() -> None:
     """Each filters its answer, checks by itself, or closes what is open, and moves nothing that its user may not."""
     unchecked = {name for name, kind in OPERATIONS.items() if kind.about == "unchecked"}
-    lists, ends = {"streams", "reader_groups"}, {"access.end", "reader.leave", "writer.close"}
+    lists, ends = {"overview", "streams", "reader_groups"}, {"access.end", "reader.leave", "writer.close"}
     assert unchecked == lists | ends | {"session", "end", "here", "append.shared"}

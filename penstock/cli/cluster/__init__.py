@@ -1,1 +1,1 @@
-"""Show the servers that share a store."""
+"""Show the servers that share a store, and register the servers that hold its plogs."""

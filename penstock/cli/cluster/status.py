@@ -1,50 +1,86 @@
 """``penstock cluster status``: show which server owns what, and which ones stand by."""
 
-from pathlib import Path
-from typing import Annotated
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli._output import JsonOption, fail, moment, print_json, print_rows
+from penstock.cli._output import JsonOption, print_json, print_rows
+from penstock.cli._store import STORE_DEFAULT, StoreOption, new_store
+from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from penstock.wire import ClusterMember
 
 EXAMPLE = "penstock cluster status --cpo sqlite:./penstock-data/cpo.db"
 
 
 def status(
+    context: typer.Context,
     *,
+    store: StoreOption = STORE_DEFAULT,
     cpo: Annotated[
-        str,
-        typer.Option("--cpo", envvar="PENSTOCK_CPO", metavar="URL", help="The control plane oracle of the store."),
-    ],
+        str | None,
+        typer.Option("--cpo", envvar="PENSTOCK_CPO", metavar="URL", help="The oracle, instead of a server."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the servers of a store: address, role, partition, since when, until when unless renewed, epoch."""
-    from penstock.cpo import open_cpo
-    from penstock.server import cluster_servers
+    """Show the servers of a store: address, role, partition, since when, until when unless renewed, epoch.
 
-    if cpo.startswith("sqlite:") and not Path(cpo.removeprefix("sqlite:")).exists():
-        fail(f"no control plane oracle at {cpo}: give the --cpo of the servers")
-    with open_cpo(cpo) as oracle:
-        servers = cluster_servers(oracle)
-    columns = ("server", "role", "partition", "since", "until", "epoch")
-    rows = [
-        (
-            server.address,
-            "standby" if server.partition is None else "owner",
-            server.partition,
-            round(server.since * 1000),
-            round(server.until * 1000),
-            server.epoch,
-        )
-        for server in servers
-    ]
+    Name a server, or several, with --store penstock://host:port[,host:port]: the owner of the store answers users who
+    may read all streams. While no server owns the store, or without a user, name its control plane oracle with --cpo.
+
+    Plog servers of registered clusters follow: a server that is away shows no time. "repair" is the number of plogs of
+    its group that do not have three good replicas, "scrub" the percentage of its replicas that the present scrub has
+    read, and "damaged" the number of damaged ones that it has found and that are not replaced yet.
+    """
+    import msgspec
+
+    given = {name for name in ("store", "cpo") if _is_given(context, name)}
+    if given == {"store", "cpo"}:
+        raise BadArgument("--store and --cpo are both given: name the servers or the oracle, not both")
+    members = _of_server(store) if cpo is None or "store" in given else _of_oracle(cpo)
+    rows = [msgspec.structs.asdict(member) for member in members]
     if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        print_json(rows)
         return
-    print_rows(
-        columns,
-        [
-            (address, role, partition or "-", moment(since), moment(until), str(epoch) if partition else "-")
-            for address, role, partition, since, until, epoch in rows
-        ],
-    )
+    columns = ("server", "role", "partition", "since", "until", "epoch", "repair", "scrub", "damaged")
+    shown = [tuple(_shown(column, row[column]) for column in columns) for row in rows]
+    print_rows(columns, shown, is_folded=False)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _of_oracle(url: str) -> "list[ClusterMember]":
+    from penstock.cpo import open_cpo
+    from penstock.server import cluster_members
+
+    with open_cpo(url, create=False) as oracle:
+        return cluster_members(oracle)
+
+
+def _of_server(address: str) -> "list[ClusterMember]":
+    from penstock.client import RemoteStore, ask_for_members
+
+    if not address.startswith("penstock://"):
+        raise BadArgument(
+            "a folder has no cluster: name a server with --store penstock://host:port, or the oracle with --cpo"
+        )
+    with new_store(address) as opened:
+        assert isinstance(opened, RemoteStore)
+        return ask_for_members(opened)
+
+
+def _shown(column: str, value: str | int | None) -> str:
+    if value is None or (column == "epoch" and not value):
+        return "-"
+    if column == "scrub":
+        return f"{value}%"
+    if column not in ("since", "until") or not isinstance(value, int) or not sys.stdout.isatty():
+        return str(value)
+    moment = datetime.fromtimestamp(value // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if column == "since" else f"{moment:%H:%M:%SZ}"

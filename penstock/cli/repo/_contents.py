@@ -1,8 +1,7 @@
-"""What the commands for repositories share: a stream or a bundle to read, places in it, and how revisions look."""
+"""What the commands for repositories share: a stream or a bundle to read, and how revisions look."""
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -12,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli._credentials import StoreCommand
-from penstock.cli._output import count_of, fail, moment, print_json
+from penstock.cli._output import count_of, fail, print_json
 from penstock.cli._store import existing_store
-from penstock.errors import BadArgument, NoSuchStream, NotARepository
+from penstock.errors import MissingBasis, NoSuchKey, NoSuchStream, NotARepository, PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import NoReturn
 
     from penstock import Store
-    from penstock.repo import Key, Person, Ref, Repository, RepositoryContents, RevisionText, StreamCheck
+    from penstock.repo import Key, Person, Repository, RepositoryContents, RevisionText, StreamCheck
 
 __all__ = [
     "BundleArgument",
@@ -28,17 +28,16 @@ __all__ = [
     "ForceOption",
     "NameOption",
     "OtherArgument",
-    "PlaceArgument",
     "RepositoryArgument",
     "TwoStoresCommand",
     "as_dict",
     "is_bundle",
+    "on_one_line",
     "opened_contents",
     "opened_repository",
     "printed",
-    "read_place",
-    "read_revision",
     "report_check",
+    "target_repository",
     "when",
 ]
 
@@ -48,12 +47,6 @@ ContentsArgument = Annotated[
     typer.Argument(metavar="STREAM", help="The stream of the repository: scope/name; or a bundle: a file, https://…"),
 ]
 BundleArgument = Annotated[str, typer.Argument(metavar="BUNDLE", help="The bundle: a file, https://… or s3://…")]
-PlaceArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATH@REV", help="The path of a file, and the revision: an id, a branch or a tag; HEAD by default."
-    ),
-]
 OtherArgument = Annotated[
     str, typer.Argument(metavar="OTHER", help="The other store: a folder, or penstock://host:port.")
 ]
@@ -84,7 +77,10 @@ def opened_contents(name: str, store: str) -> Iterator[RepositoryContents]:
 
     if is_bundle(name):
         with Bundle.open(name) as bundle:
-            yield bundle
+            try:
+                yield bundle
+            except (NoSuchKey, MissingBasis) as error:
+                _fail_as_partial(name, error.key if isinstance(error, NoSuchKey) else error.basis)
     else:
         with existing_store(store) as opened:
             try:
@@ -92,6 +88,15 @@ def opened_contents(name: str, store: str) -> Iterator[RepositoryContents]:
             except NoSuchStream:
                 fail(f"no bundle and no stream {name!r}: check the name")
             yield repository
+
+
+def _fail_as_partial(name: str, key: Key) -> NoReturn:
+    """Say what to do with a bundle that lacks what it builds on."""
+    from penstock.repo import key_name
+
+    revision = printed(key[-1])
+    advice = f"pull it into a repository that has revision {revision}, and read that"
+    fail(f"{name} does not have {key_name(key)}: it is a bundle of changes; {advice}")
 
 
 def opened_repository(store: Store, name: str, *, create: bool = False) -> Repository:
@@ -104,49 +109,31 @@ def opened_repository(store: Store, name: str, *, create: bool = False) -> Repos
         fail(f"stream {name} is not a repository: name the stream of one, or a new one for penstock repo import")
 
 
-def read_revision(contents: RepositoryContents, text: str) -> bytes:
-    """Return the id of the revision that a text names: by its id, or as a branch or a tag."""
-    from penstock.repo import REVISIONS
-
-    name = os.fsencode(text)
-    refs: dict[bytes, Ref] = contents.refs()
-    for ref in (name, b"refs/heads/" + name, b"refs/tags/" + name):
-        if ref in refs:
-            return refs[ref].revision
-    if name and (REVISIONS, name) in contents:
-        return name
-    if text == "HEAD" and len(heads := contents.heads()) == 1:
-        return heads[0]
-    raise BadArgument(f"no revision {text!r}: use an id, a branch or a tag; penstock repo log lists the revisions")
-
-
-def read_place(contents: RepositoryContents, text: str) -> Key:
-    """Return the key of the text that ``PATH@REV`` means."""
-    path, found = _split_place(contents, text)
-    entry = contents.inventory(found).get(os.fsencode(path))
-    if entry is None:
-        fail(f"no file {path!r} in revision {printed(found)}")
-    return entry.key
-
-
-def _split_place(contents: RepositoryContents, text: str) -> tuple[str, bytes]:
-    """Return path and revision; both may have an ``@``, and the shortest name of a revision that exists is taken."""
-    *words, last = text.split("@")
-    if not words:
-        return text, read_revision(contents, "HEAD")
-    for number in range(len(words), 0, -1):
-        with suppress(BadArgument):
-            return "@".join(words[:number]), read_revision(contents, "@".join([*words[number:], last]))
-    return "@".join(words), read_revision(contents, last)
+@contextmanager
+def target_repository(store: Store, name: str) -> Iterator[Repository]:
+    """Open a repository to copy into, and create it if it does not exist; on failure, no empty one is left behind."""
+    try:
+        store.stream(name)
+        is_new = False
+    except NoSuchStream:
+        is_new = True
+    repository = opened_repository(store, name, create=True)
+    try:
+        yield repository
+    except BaseException:
+        with suppress(PenstockError):  # such as those of a server that is gone: what has failed is reported
+            if is_new and not store.stream(name).size_bytes:
+                store.seal_stream(name)
+                store.delete_stream(name)
+        raise
 
 
 def when(person: Person) -> str:
     """Return the time at which a person did something: a date on a terminal, else seconds."""
-    try:
-        datetime.fromtimestamp(person.time, UTC)
-    except (OverflowError, OSError, ValueError):
-        return str(person.time)
-    return moment(person.time * 1000) if sys.stdout.isatty() else str(person.time)
+    if sys.stdout.isatty():
+        with suppress(OverflowError, OSError, ValueError):  # git takes times that no calendar has
+            return datetime.fromtimestamp(person.time, UTC).isoformat().removesuffix("+00:00") + "Z"
+    return str(person.time)
 
 
 def as_dict(revision: bytes, text: RevisionText) -> dict[str, Any]:
@@ -164,17 +151,34 @@ def printed(name: bytes) -> str:
     return name.decode(errors="backslashreplace")
 
 
+def on_one_line(name: bytes) -> str:
+    """Return a name as it is printed in a line: control characters are written out, too."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in printed(name)
+    )
+
+
 def report_check(name: str, result: StreamCheck, *, as_json: bool) -> None:
     """Print what a check has found, and exit with 1 if something is wrong."""
     from penstock.repo import key_name
 
-    missing, errors = [key_name(key) for key in result.missing], [str(error) for error in result.errors]
+    missing, elsewhere = ([key_name(key) for key in keys] for keys in (result.missing, result.elsewhere))
+    errors = [str(error) for error in result.errors]
     if as_json:
-        print_json({"items": result.items, "missing": missing, "errors": errors})
+        found = {"items": result.items, "name_lists": result.name_lists, "missing": missing, "errors": errors}
+        others = {"elsewhere": elsewhere, "unresolved": result.unresolved, "foreign_events": result.foreign_events}
+        print_json(found | others)
     else:
-        for problem in [*errors, *(f"{key} is missing" for key in missing)]:
-            typer.echo(problem)
-        found = count_of(len(errors) + len(missing), "problem") if errors or missing else "all good"
-        typer.echo(f"{name}: {count_of(result.items, 'item')}, {found}")
+        for line in [*errors, *(f"{key} is missing" for key in missing), *(f"builds on {key}" for key in elsewhere)]:
+            typer.echo(line)
+        summary = count_of(len(errors) + len(missing), "problem") if errors or missing else "all good"
+        if elsewhere:
+            needed = f"{count_of(len(elsewhere), 'item')} elsewhere"
+            summary += f"; {count_of(result.unresolved, 'delta')} on {needed} not reconstructed"
+        if result.foreign_events:
+            summary += f"; {count_of(result.foreign_events, 'foreign event')} passed over"
+        counts = f"{count_of(result.items, 'item')}, {count_of(result.name_lists, 'list')} of names"
+        typer.echo(f"{name}: {counts}, {summary}")
     if not result.is_good:
         raise typer.Exit(1)

@@ -4,14 +4,8 @@ import sys
 
 from penstock.cli._output import JsonOption, print_json
 from penstock.cli._store import STORE_DEFAULT, StoreOption
-from penstock.cli.repo._contents import (
-    ContentsArgument,
-    PlaceArgument,
-    opened_contents,
-    printed,
-    read_place,
-    when,
-)
+from penstock.cli.repo._contents import ContentsArgument, opened_contents, printed, when
+from penstock.cli.repo._places import PlaceArgument, read_place
 
 EXAMPLE = "penstock repo annotate code/project README.md@main"
 

@@ -3,7 +3,8 @@
 import sys
 
 from penstock.cli._store import STORE_DEFAULT, StoreOption
-from penstock.cli.repo._contents import ContentsArgument, PlaceArgument, opened_contents, read_place
+from penstock.cli.repo._contents import ContentsArgument, opened_contents
+from penstock.cli.repo._places import PlaceArgument, read_place
 
 EXAMPLE = "penstock repo cat code/project README.md@main"
 

@@ -1,12 +1,14 @@
 """``penstock repo export``: write a stream for git fast-import."""
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli._output import count_of, revision_progress
+from penstock.cli._output_file import is_standard_output, output_file
 from penstock.cli._store import STORE_DEFAULT, StoreOption
 from penstock.cli.repo._contents import ContentsArgument, opened_contents, printed
 
@@ -18,7 +20,11 @@ def export(
     *,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The file to write. Default: the standard output.", show_default=False),
+        typer.Option(
+            metavar="FILE",
+            help="Write to this file; an existing one is replaced when it is complete. Default: the standard output.",
+            show_default=False,
+        ),
     ] = None,
     store: StoreOption = STORE_DEFAULT,
 ) -> None:
@@ -30,13 +36,12 @@ def export(
     """
     from penstock.repo.git import export_git
 
-    with opened_contents(stream, store) as contents, revision_progress("exporting") as on_progress:
-        if out is None:
-            result = export_git(contents, sys.stdout.buffer, on_progress=on_progress)
-        else:
-            with out.open("wb") as file:
-                result = export_git(contents, file, on_progress=on_progress)
-    if out is not None:
+    prints = out is None or is_standard_output(out)
+    with ExitStack() as stack:
+        contents = stack.enter_context(opened_contents(stream, store))
+        file = sys.stdout.buffer if out is None else stack.enter_context(output_file(out))
+        result = export_git(contents, file, on_progress=stack.enter_context(revision_progress("exporting")))
+    if not prints:
         typer.echo(f"{out}: {count_of(result.revisions, 'revision')}, {count_of(result.texts, 'text')}")
     if result.missing:
         missing = (

@@ -1,6 +1,7 @@
 """``penstock repo log``: list revisions."""
 
 import heapq
+import sys
 from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,8 @@ import typer
 
 from penstock.cli._output import JsonOption, print_json, print_rows
 from penstock.cli._store import STORE_DEFAULT, StoreOption
-from penstock.cli.repo._contents import ContentsArgument, as_dict, opened_contents, printed, read_revision, when
+from penstock.cli.repo._contents import ContentsArgument, as_dict, opened_contents, printed, when
+from penstock.cli.repo._places import read_revision, short_id_on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.repo import RepositoryContents, RevisionText
 
 EXAMPLE = "penstock repo log code/project --limit 3"
+_AUTHOR_SIZE = 16  # on a terminal: the messages need the space
 
 
 def log(
@@ -24,7 +27,9 @@ def log(
     revision: Annotated[
         str | None,
         typer.Argument(
-            metavar="[REV]", help="Begin here: an id, a branch or a tag. Default: all of them.", show_default=False
+            metavar="[REV]",
+            help="Begin here: an id or its beginning, a branch or a tag. Default: all branches and tags.",
+            show_default=False,
         ),
     ] = None,
     *,
@@ -34,7 +39,10 @@ def log(
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """List revisions and their ancestors, the newest first: id, time, author, and the first line of the message."""
+    """List revisions and their ancestors, the newest first: id, time, author, and the first line of the message.
+
+    On a terminal, ids of git are shortened to 12 digits, which all commands take, and authors to their names.
+    """
     with opened_contents(stream, store) as contents:
         heads = contents.heads() if revision is None else [read_revision(contents, revision)]
         revisions = islice(_newest_first(contents, heads), limit)
@@ -42,7 +50,7 @@ def log(
             for name, text in revisions:
                 print_json(as_dict(name, text))
         else:
-            print_rows(("revision", "time", "author", "message"), (_row(name, text) for name, text in revisions))
+            print_rows(("revision", "time", "author", "message"), (_row(*found) for found in revisions), unbroken=2)
 
 
 def _newest_first(contents: "RepositoryContents", heads: list[bytes]) -> "Iterator[tuple[bytes, RevisionText]]":
@@ -86,8 +94,9 @@ def _children_first(parents: dict[bytes, list[bytes]]) -> "Iterator[bytes]":
 
 def _row(name: bytes, text: "RevisionText") -> tuple[str, ...]:
     subject = text.decoded(text.message).strip().partition("\n")[0]
-    return (
-        printed(name),
-        when(text.committer),
-        *(" ".join(part.split()) for part in (text.decoded(text.author.name), subject)),
-    )
+    author = text.decoded(text.author.name)
+    if sys.stdout.isatty():
+        author = author.partition(" <")[0] or author
+        author = author if len(author) <= _AUTHOR_SIZE else author[: _AUTHOR_SIZE - 1] + "…"
+    words = (" ".join(part.split()) for part in (author, subject))
+    return short_id_on_terminal(printed(name)), when(text.committer), *words

@@ -14,9 +14,10 @@ from penstock.cli.repo._contents import (
     TwoStoresCommand,
     is_bundle,
     opened_contents,
-    opened_repository,
+    target_repository,
 )
 from penstock.cli.repo._copies import copied
+from penstock.errors import BadArgument
 
 COMMAND = TwoStoresCommand
 EXAMPLE = "penstock repo pull code/project ./backup"
@@ -37,8 +38,17 @@ def pull(
 
     A copy that was interrupted goes on where it was.
     """
+    from penstock.model import check_stream_name
+
+    check_stream_name(stream)  # all checks before a store is created
     if "://" not in other and not Path(other).exists():
         fail(f"no bundle and no store {other!r}: check the name")
+    if is_bundle(other) and name is not None:
+        raise BadArgument(f"--as names a stream of another store, but {other} is a bundle: leave --as out")
     bundle_or_stream = other if is_bundle(other) else name or stream
-    with opened_contents(bundle_or_stream, other) as theirs, new_store(store) as ours:
-        copied(theirs, opened_repository(ours, stream, create=True), "pulling", force=force, as_json=as_json)
+    with (
+        opened_contents(bundle_or_stream, other) as theirs,
+        new_store(store) as ours,
+        target_repository(ours, stream) as target,
+    ):
+        copied(theirs, target, "pulling", force=force, as_json=as_json)

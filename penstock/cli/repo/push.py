@@ -1,6 +1,6 @@
 """``penstock repo push``: copy a repository to another store."""
 
-from penstock.cli._output import JsonOption
+from penstock.cli._output import JsonOption, fail
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store, new_store
 from penstock.cli.repo._contents import (
     ForceOption,
@@ -9,8 +9,10 @@ from penstock.cli.repo._contents import (
     RepositoryArgument,
     TwoStoresCommand,
     opened_repository,
+    target_repository,
 )
 from penstock.cli.repo._copies import copied
+from penstock.errors import NoSuchStream
 
 COMMAND = TwoStoresCommand
 EXAMPLE = "penstock repo push code/project ./backup"
@@ -29,7 +31,13 @@ def push(
 
     A copy that was interrupted goes on where it was.
     """
-    with existing_store(store) as ours, new_store(other) as theirs:
-        source = opened_repository(ours, stream)
-        target = opened_repository(theirs, name or stream, create=True)
-        copied(source, target, "pushing", force=force, as_json=as_json)
+    from penstock.model import check_stream_name
+
+    check_stream_name(name or stream)  # all checks before a store is created
+    with existing_store(store) as ours:
+        try:
+            source = opened_repository(ours, stream)
+        except NoSuchStream:
+            fail(f"no stream {stream!r} in {store}: name the repository first, then the store to push to")
+        with new_store(other) as theirs, target_repository(theirs, name or stream) as target:
+            copied(source, target, "pushing", force=force, as_json=as_json)

@@ -46,7 +46,7 @@ def open_users(store: str) -> Users:
         raise BadArgument(f"{store} is not a folder: change users on the machine that has the store")
     check_no_file(store)
     if not Path(store).is_dir():
-        fail(f"no folder {store}: name the store's folder with --store, or create it with penstock stream create")
+        fail(f"no folder {store}: name the store's folder with --store; penstock stream create makes a new one")
     return Users.open(Path(store) / USERS_FILE)
 
 

@@ -16,8 +16,18 @@ notes where everything lies, so that journal objects can be deleted and the next
 """
 
 from penstock.plog.objects._identity import check_store
-from penstock.plog.objects._open import open_cache, open_object_plogs
+from penstock.plog.objects._open import check_settings, identify_store, open_cache, open_object_plogs
 from penstock.plog.objects._plogs import ObjectPlogs
+from penstock.plog.objects._requests import Requests
 from penstock.plog.objects._settings import ObjectSettings
 
-__all__ = ["ObjectPlogs", "ObjectSettings", "check_store", "open_cache", "open_object_plogs"]
+__all__ = [
+    "ObjectPlogs",
+    "ObjectSettings",
+    "Requests",
+    "check_settings",
+    "check_store",
+    "identify_store",
+    "open_cache",
+    "open_object_plogs",
+]

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from penstock.errors import StoreClosed
 from penstock.plog._bucket_use import CacheCounts
 from penstock.plog.objects._chunk_files import CHUNK_SIZE, ChunkFiles
 
@@ -182,7 +183,7 @@ class ObjectCache:
             with self._lock:
                 if not self._closed:
                     self._threads = self._threads or ThreadPoolExecutor(_FETCHES_MAX, "penstock-cache")
-                    self._threads.submit(self._fetch, (name, number), future)
+                    self._threads.submit(self._fetch_ahead, (name, number), future)
                     return future
             self._fetch((name, number), future)
         return future
@@ -196,6 +197,15 @@ class ObjectCache:
             future = self._fetching[chunk] = Future()
             self._fetches += 1
             return future, True
+
+    def _fetch_ahead(self, chunk: _Chunk, future: Future[memoryview]) -> None:
+        """Fetch a chunk, unless the cache was closed before its turn came."""
+        if not self._closed:
+            self._fetch(chunk, future)
+            return
+        with self._lock:
+            del self._fetching[chunk]
+        future.set_exception(StoreClosed(f"the cache of {self._objects.where()}"))
 
     def _fetch(self, chunk: _Chunk, future: Future[memoryview]) -> None:
         name, number = chunk

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
-from penstock.errors import BadArgument, CorruptData, FormatUnknown, JournalCorrupt
-from penstock.model import PlogId
-from penstock.plog._block import crc32c
+from penstock.errors import CorruptData, FormatUnknown, JournalCorrupt
+from penstock.model import UNDECODABLE, PlogId
+from penstock.plog._checksum import crc32c
 from penstock.plog.objects._records import Offset, Position, Uid  # noqa: TC001 - the decoder needs them
 from penstock.plog.objects._state import Home, StoreState
-from penstock.plog.objects._stored import StoredPlog, store_plog, stored_plog
+from penstock.plog.objects._stored import StoredPlog, packed_plog, stored_plog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CHECKPOINT_NAME", "StoreCheckpoint", "pack_checkpoint", "unpack_checkpoint"]
+__all__ = ["CHECKPOINT_NAME", "CheckpointCopy", "StoreCheckpoint", "pack_checkpoint", "unpack_checkpoint"]
 
 CHECKPOINT_NAME: Final = "checkpoint"
 _MAGIC: Final = b"PENSCHKP"
@@ -73,22 +73,31 @@ class StoreCheckpoint(msgspec.Struct, frozen=True):
     journal: Mapping[int, int]
 
 
+class CheckpointCopy:
+    """A checkpoint that later changes of the state do not change; it is made under the lock, and packed without it."""
+
+    def __init__(self, checkpoint: StoreCheckpoint) -> None:
+        state = checkpoint.state
+        self._head = checkpoint.number, checkpoint.epoch, checkpoint.serial, checkpoint.token, checkpoint.owner
+        self._plogs = list(map(packed_plog, state.plogs.values()))
+        self._homes = dict(state.homes)
+        self.deleted: Final = dict(state.deleted)
+        self.journal: Final = dict(checkpoint.journal)
+
+    def pack(self) -> bytes:
+        """Return the stored bytes, those of a ``_Body``."""
+        homes = [
+            (home.plog_id.cluster, home.plog_id.group, uid, home.name, home.length, home.size)
+            for uid, home in self._homes.items()
+        ]
+        plogs = list(map(msgspec.Raw, self._plogs))
+        body = msgspec.msgpack.encode((*self._head, plogs, homes, self.deleted, list(self.journal.items())))
+        return _HEADER.pack(_MAGIC, _FORMAT, crc32c(0, body)) + body
+
+
 def pack_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
-    """Return the stored bytes."""
-    state = checkpoint.state
-    body = msgspec.msgpack.encode(
-        _Body(
-            checkpoint.number, checkpoint.epoch, checkpoint.serial, checkpoint.token, checkpoint.owner,
-            list(map(store_plog, state.plogs.values())),
-            [
-                _StoredHome(home.plog_id.cluster, home.plog_id.group, uid, home.name, home.length, home.size)
-                for uid, home in state.homes.items()
-            ],
-            {prefix: list(names) for prefix, names in state.deleted.items()},
-            list(checkpoint.journal.items()),
-        )
-    )  # fmt: skip
-    return _HEADER.pack(_MAGIC, _FORMAT, crc32c(0, body)) + body
+    """Return the stored bytes of a checkpoint whose state no other thread changes."""
+    return CheckpointCopy(checkpoint).pack()
 
 
 def unpack_checkpoint(data: memoryview, *, where: str) -> StoreCheckpoint:
@@ -110,6 +119,6 @@ def unpack_checkpoint(data: memoryview, *, where: str) -> StoreCheckpoint:
             plog_id = PlogId(home.cluster, home.group, home.uid.hex())
             state.homes[home.uid] = Home(plog_id, home.name, home.length, home.size)
         state.deleted = {prefix: tuple(names) for prefix, names in body.deleted.items()}
-    except (msgspec.DecodeError, UnicodeDecodeError, BadArgument, CorruptData) as error:
+    except (*UNDECODABLE, CorruptData) as error:
         raise JournalCorrupt(where, offset=_HEADER.size, reason=f"it is invalid: {error}") from error
     return StoreCheckpoint(body.number, body.epoch, body.serial, body.token, body.owner, state, dict(body.journal))

@@ -22,9 +22,10 @@ import struct
 import threading
 from collections import OrderedDict
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from penstock.plog._block import crc32c
+from penstock.plog._checksum import crc32c
 from penstock.ports import map_file
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ class ChunkFiles:
             (self._folder / name).unlink(missing_ok=True)
 
 
+@lru_cache(_OPEN_MAX)
 def _name_of(address: str) -> str:
     return hashlib.blake2b(address.encode(), digest_size=16).hexdigest() + _SUFFIX
 

@@ -67,12 +67,13 @@ class PutTicket(msgspec.Struct, eq=False):
 class PutGroup:
     """Changes that become durable with one journal object."""
 
-    __slots__ = ("done", "error", "is_durable", "number", "put", "size", "tickets")
+    __slots__ = ("done", "error", "is_durable", "number", "pending", "put", "size", "tickets")
 
     def __init__(self) -> None:
         self.tickets: list[PutTicket] = []
         self.size = 0
         self.number = -1
+        self.pending = 0  # how many groups before it were not acknowledged when it got its number
         self.is_durable = False
         self.put: JournalPut | None = None  # what it puts, once that is known
         self.error: Exception | None = None
@@ -150,7 +151,7 @@ class GroupCommit:
             return wait_s
         else:
             group, self._open = self._open, PutGroup()
-        group.number = self._number
+        group.number, group.pending = self._number, self._number - self.acknowledged
         self._number += 1
         self._earliest = now + self._settings.group_wait_s
         self._under_way.append(group)
@@ -211,7 +212,7 @@ def pack_group(group: PutGroup, *, epoch: int, token: bytes, part_size_min: int)
             inline += run
         records.append(_append(tickets, position=0 if part else position, part=part.name if part else None))
         position += 0 if part else size
-    head = pack_table(records, epoch=epoch, number=group.number, token=token, data_size=position)
+    head = pack_table(records, epoch=epoch, number=group.number, token=token, data_size=position, pending=group.pending)
     return JournalPut(records, parts, head, inline, len(head) + position)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from penstock.errors import CorruptData, NoSuchObject, PlogCorrupt
 from penstock.plog._block import block_matches
 from penstock.plog.objects._read import read_extent
-from penstock.plog.objects._state import BlockRun
+from penstock.plog.objects._state import BlockRun, journal_needed
 from penstock.plog.objects._stored import pack_plog
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.plog.objects._journal import ObjectJournal
     from penstock.plog.objects._settings import ObjectSettings
-    from penstock.plog.objects._state import PlogState, StoreState
+    from penstock.plog.objects._state import PlogState
 
 __all__ = ["CompactionTask", "carry_out", "crowded_before", "plan"]
 
@@ -55,12 +55,12 @@ def crowded_before(retained: Mapping[int, int], needed: Mapping[int, int], setti
 
 
 def plan(
-    state: StoreState, retained: Mapping[int, int], settings: ObjectSettings, allowance: float
+    plogs: Mapping[bytes, PlogState], retained: Mapping[int, int], settings: ObjectSettings, allowance: float
 ) -> list[CompactionTask]:
-    """Return what to compact, the oldest plogs first, for at most ``allowance`` bytes."""
-    crowded = crowded_before(retained, state.journal_needed(), settings)
+    """Return what to compact, the oldest plogs first, for at most ``allowance`` bytes; plogs may change meanwhile."""
+    crowded = crowded_before(retained, journal_needed(plogs.values()), settings)
     tasks = []
-    for uid, plog in state.plogs.items():
+    for uid, plog in plogs.items():
         is_crowded = any(_lies_before(extent, crowded) for extent in plog.extents)
         is_due = plog.sealed and plog.length >= settings.compact_size_min
         if is_crowded or is_due:

@@ -101,6 +101,11 @@ class ObjectJournal:
         """Whether an error has ended it."""
         return self._commit.error is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is under way."""
+        return self._commit.is_idle
+
     def submit(self, subject: TicketSubject, record: Record | None, *block: Bytes, offset: int) -> PutTicket:
         """Queue a change: a record, or the block of an append, whose header comes first."""
         with self.changed:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import NoSuchObject, ObjectChanged
-from penstock.plog.objects._checkpoint import CHECKPOINT_NAME, StoreCheckpoint, pack_checkpoint
+from penstock.plog.objects._checkpoint import CHECKPOINT_NAME, CheckpointCopy, StoreCheckpoint
 from penstock.plog.objects._compact import carry_out, plan
 from penstock.plog.objects._read import load_home
 from penstock.plog.objects._records import journal_name
+from penstock.plog.objects._state import journal_needed
 from penstock.plog.objects._take_over import owner_since
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class StoreMaintenance:
         with journal.changed:
             journal.sealed_since = False
             allowance = settings.journal_size_max + settings.compaction_share * journal.appended_size - self._spent
-            tasks = plan(journal.state, journal.retained, settings, allowance)
+            plogs, retained = dict(journal.state.plogs), dict(journal.retained)
+        tasks = plan(plogs, retained, settings, allowance)
         for task in tasks:
             if journal.is_stopped:
                 return
@@ -74,15 +76,17 @@ class StoreMaintenance:
         with journal.changed:
             number = journal.number
             objects_since, size_since = journal.objects_since, journal.size_since
-            data = pack_checkpoint(
+            plogs = list(journal.state.plogs.values())
+            copy = CheckpointCopy(
                 StoreCheckpoint(
                     number, journal.epoch, ownership.serial + 1, journal.token, self._owner, journal.state,
                     journal.retained,
                 )
             )  # fmt: skip
-            needed = journal.state.journal_needed()
-            garbage = [kept for kept in journal.retained if kept < number and kept not in needed]
-            deleted = dict(journal.state.deleted)
+        data = copy.pack()
+        # Only this thread moves blocks out of the journal, and what is appended meanwhile lies behind the number.
+        needed = journal_needed(plogs)
+        garbage = [kept for kept in copy.journal if kept < number and kept not in needed]
         try:
             ownership.tag = journal.requests.replace_own(CHECKPOINT_NAME, data, tag=ownership.tag)
         except ObjectChanged as error:
@@ -93,7 +97,7 @@ class StoreMaintenance:
             journal.objects_since -= objects_since
             journal.size_since -= size_since
         self._delete_journal(garbage)
-        for folder, names in deleted.items():
+        for folder, names in copy.deleted.items():
             self._delete_plog(folder, names)
 
     def _delete_journal(self, numbers: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -9,18 +10,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from penstock.errors import BadArgument
 from penstock.plog._bucket_use import BucketUse
 from penstock.plog.objects._cache import ObjectCache
+from penstock.plog.objects._identity import identify
 from penstock.plog.objects._plogs import ObjectPlogs
+from penstock.plog.objects._requests import Requests
 from penstock.plog.objects._settings import ObjectSettings
-from penstock.ports import Bucket, BucketAddress
+from penstock.ports import Bucket, BucketAddress, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from penstock.cpo import Cpo
     from penstock.ports import Objects
 
-__all__ = ["open_cache", "open_object_plogs"]
+__all__ = ["check_settings", "identify_store", "open_cache", "open_object_plogs"]
 
 T = TypeVar("T")
+_OWNERS: Final = "plogs/bucket"  # an oracle is that of one store
 _TYPES: Final = {"int": int, "float": float, "str": str}
 
 
@@ -33,11 +38,11 @@ class _CacheSettings:
     cache_memory_max: int = 64 << 20  # bytes in memory, mostly of objects that were just put
 
 
-def open_object_plogs(url: str, *, options: Mapping[str, str] | None = None) -> ObjectPlogs:
+def open_object_plogs(url: str, *, cpo: Cpo | None = None, options: Mapping[str, str] | None = None) -> ObjectPlogs:
     """Open the plogs at ``s3://bucket/prefix`` or ``az://container/prefix``, created if there are none.
 
-    ``options`` have the names that obstore gives them (``access_key_id``, ``endpoint``, ...); what they lack comes from
-    the environment.
+    With ``cpo``, an owner before publishes nothing there any more. ``options`` have the names that obstore gives them
+    (``access_key_id``, ``endpoint``, ...); what they lack comes from the environment.
     """
     address = BucketAddress.parse(url)
     settings, cache_settings = parse_settings(address.settings)
@@ -48,11 +53,24 @@ def open_object_plogs(url: str, *, options: Mapping[str, str] | None = None) -> 
             bucket,
             settings=settings,
             cache=cache,
-            use=lambda: BucketUse(bucket.counts.read(), cache.counts()),
+            use=lambda silent_s: BucketUse(bucket.counts.read(), cache.counts(), silent_s),
+            own=None if cpo is None else lambda: cpo.next_epoch(_OWNERS),
         )
     except BaseException:
         cache.close()
         raise
+
+
+def identify_store(url: str, store_id: bytes) -> str:
+    """Return the id of the store in a bucket, without taking it over; a new store gets this one."""
+    address = BucketAddress.parse(url)
+    settings, _ = parse_settings(address.settings)
+    bucket, pause = Bucket(address), threading.Event().wait
+    try:
+        requests = Requests(bucket, clock=SystemClock(), pause=pause, unavailable_max_s=settings.unavailable_max_s)
+        return identify(requests, store_id)
+    finally:
+        bucket.close()
 
 
 def open_cache(
@@ -73,6 +91,11 @@ def _cache(objects: Objects, settings: _CacheSettings, folder: Path | None) -> O
         memory_max=settings.cache_memory_max,
         disk_max=settings.cache_size_max,
     )
+
+
+def check_settings(query: Mapping[str, str]) -> None:
+    """Raise ``BadArgument`` if a setting of an address is unknown or invalid."""
+    parse_settings(query)
 
 
 def parse_settings(query: Mapping[str, str]) -> tuple[ObjectSettings, _CacheSettings]:

@@ -28,7 +28,9 @@ from penstock.errors import (
 from penstock.model import PlogId
 from penstock.plog._block import LocatedBlocks, clip_extents, pack_block_header
 from penstock.plog._head import BIRTH_SIZE
+from penstock.plog._raw import RawBlocks, raw_of
 from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo, Replica
+from penstock.plog.objects._closing import ClosingWatch
 from penstock.plog.objects._identity import check_bucket, identify
 from penstock.plog.objects._journal import ObjectJournal
 from penstock.plog.objects._maintenance import StoreMaintenance
@@ -42,12 +44,13 @@ from penstock.plog.objects._take_over import take_over
 from penstock.ports import SystemClock, SystemRandom, owner_name, uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from typing_extensions import Buffer
 
+    from penstock.cpo import Lease
     from penstock.plog._bucket_use import BucketUse
     from penstock.plog._interface import PendingAppend
     from penstock.plog._journal import SyncTimes
@@ -100,7 +103,8 @@ class ObjectPlogs:
 
     def __init__(
         self, objects: Objects, *, settings: ObjectSettings | None = None, cache: Cache | None = None,
-        random: Random | None = None, clock: Clock | None = None, use: Callable[[], BucketUse] | None = None,
+        random: Random | None = None, clock: Clock | None = None, use: Callable[[float], BucketUse] | None = None,
+        own: Callable[[], Lease] | None = None,
     ) -> None:  # fmt: skip
         self._use = use
         self._settings = settings or ObjectSettings()
@@ -115,11 +119,14 @@ class ObjectPlogs:
         check_bucket(requests, token)
         with ThreadPoolExecutor(_READERS, thread_name_prefix="penstock-recovery") as pool:
             ownership = take_over(requests, token=token, owner=owner, now=clock.now(), run=pool.map)
+        self._lease = None if own is None else own()
         self._journal = ObjectJournal(
             requests, cache or _Uncached(objects), self._settings, ownership, token=token, clock=clock
         )
         self._table = UsedPlogs(self._journal)
-        self._sender = Sender(self._journal, StoreMaintenance(self._journal, owner=owner), self._table.trim)
+        sender = Sender(self._journal, StoreMaintenance(self._journal, owner=owner), self._table.trim)
+        self._sender = sender
+        self._watch = ClosingWatch(self._journal, lambda: sender.is_closing or not self._journal.is_idle, clock)
 
     @property
     def syncs(self) -> SyncTimes:
@@ -129,7 +136,17 @@ class ObjectPlogs:
     @property
     def bucket_use(self) -> BucketUse | None:
         """The requests to the bucket and what its cache has saved, where they are counted."""
-        return None if self._use is None else self._use()
+        return None if self._use is None else self._use(self._journal.requests.silent_s)
+
+    @property
+    def replication_use(self) -> None:
+        """Nothing: these plogs are in a bucket."""
+        return
+
+    @property
+    def is_replicated(self) -> bool:
+        """False: the object store keeps its own copies."""
+        return False
 
     def check_running(self) -> None:
         """Raise the error that stopped the store, if one did: ``StoreFenced`` or ``StorageUnavailable``."""
@@ -142,21 +159,30 @@ class ObjectPlogs:
     @uninterrupted
     def create(self, *, size: int = PLOG_SIZE_DEFAULT, plog_id: PlogId | None = None) -> PlogId:
         """Create a plog that takes ``size`` bytes, under a new id if none is given."""
+        plog_id = plog_id or self.new_id()
+        self._submit_create(plog_id, size).result()
+        return plog_id
+
+    @uninterrupted
+    def create_all(self, sizes: Mapping[PlogId, int]) -> None:
+        """Create plogs, each with its size; they are in one object, if it holds so much."""
+        for pending in [self._submit_create(plog_id, size) for plog_id, size in sizes.items()]:
+            pending.result()
+
+    def _submit_create(self, plog_id: PlogId, size: int) -> PendingAppend:
         if not 0 < size <= PLOG_SIZE_MAX or size != int(size):
             raise BadArgument(f"invalid plog size {size!r}: use a whole number from 1 to {PLOG_SIZE_MAX:,}")
-        plog_id = plog_id or self.new_id()
         birth = self._random.token(BIRTH_SIZE)
         plog = UsedPlog(Replica(plog_id, size=size, birth=birth), birth=birth, stored=None)
         with plog.lock:
             self._table.add(plog)
             try:
                 record = CreateRecord(plog_id.cluster, plog_id.group, plog_id.uid_bytes, size, birth)
-                plog.last = self._submit(plog, record)
+                pending = plog.last = self._submit(plog, record)
             except BaseException:
                 self._table.forget(plog)
                 raise
-        plog.last.result()
-        return plog_id
+        return pending
 
     @uninterrupted
     def append(self, plog_id: PlogId, offset: int, *data: Buffer) -> int:
@@ -249,6 +275,34 @@ class ObjectPlogs:
         return replace(located, extents=clip_extents(extents, located.begin, located.end))
 
     @uninterrupted
+    def cut(self, plog_ids: Sequence[PlogId]) -> dict[PlogId, PlogInfo]:
+        """Return the state of plogs, all at one moment."""
+        with self._journal.changed:  # held while groups are acknowledged
+            states = ((plog_id, self._state_of(plog_id)) for plog_id in plog_ids)
+            return {plog_id: state for plog_id, state in states if state is not None}
+
+    def _state_of(self, plog_id: PlogId) -> PlogInfo | None:
+        """Return the state of a plog; the caller holds the lock of the journal."""
+        homes, plogs, uid = self._journal.state.homes, self._journal.state.plogs, plog_id.uid_bytes
+        if uid in homes:
+            return PlogInfo(homes[uid].length, sealed=True, size=homes[uid].size)
+        if uid not in plogs:
+            return None
+        return PlogInfo(plogs[uid].length, plogs[uid].sealed, plogs[uid].size)
+
+    def raw(self, plog_id: PlogId, offset: int, end: int, *, limit: int) -> RawBlocks:
+        """Return complete blocks up to ``end``, or at least one if they have more than ``limit`` bytes."""
+        plog = self._table.find(plog_id)
+        with plog.lock:
+            key, size = plog.replica.key, plog.replica.size
+            _, _, last = plog.replica.raw_span(offset, end, limit=limit)
+        return RawBlocks(key, size, offset, last, raw_of(key, self.blocks(plog_id, offset, last - offset)))
+
+    def key(self, plog_id: PlogId) -> bytes:
+        """Return the uid and the birth of a plog."""
+        return self._table.find(plog_id).replica.key
+
+    @uninterrupted
     def seal(self, plog_id: PlogId, offset: int) -> int:
         """Seal the plog, so that it takes no more appends; return its length: ``offset``, or less if it holds less."""
         with self._quiet(plog_id, fence=offset) as plog:
@@ -285,12 +339,26 @@ class ObjectPlogs:
         """Return the address of the plog, whether it exists or not."""
         return self._objects.where(f"plogs/{plog_id.uid}")
 
+    @property
+    def lease(self) -> Lease | None:
+        """The lease of this owner in the oracle: the journal fences appends, but not what is published there."""
+        return self._lease
+
+    def prepare_close(self) -> None:
+        """Give a bucket up from now on that does not answer for some seconds; until then, all is as before."""
+        self._watch.begin()
+
     @uninterrupted
     def close(self) -> None:
-        """Make everything durable, replace the checkpoint, and release the bucket."""
+        """Make everything durable, replace the checkpoint, and release the bucket.
+
+        ``StorageUnavailable`` if the bucket does not answer for some seconds; what was acknowledged is durable.
+        """
         if not self._table.close():
             return
+        self.prepare_close()
         self._sender.close()
+        self._watch.end()
         self._journal.cache.close()
         self._objects.close()
         self._journal.check_running()

@@ -9,7 +9,7 @@ from penstock.plog._block import block_matches
 from penstock.plog.objects._stored import plog_header_size, unpack_plog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.plog._replica import BlockSlice, Replica
     from penstock.plog.objects._journal import ObjectJournal
@@ -22,13 +22,13 @@ _HOME_READ_SIZE: Final = 64 << 10
 _ATTEMPTS_MAX: Final = 3
 
 
-def load_home(requests: Requests, name: str) -> PlogState:
-    """Return the state of a plog that has an object of its own."""
-    objects, where = requests.objects, requests.objects.where(name)
-    data = requests.again(lambda: objects.get_range(name, 0, _HOME_READ_SIZE))
+def load_home(requests: Requests, name: str, read: Callable[[str, int, int], memoryview] | None = None) -> PlogState:
+    """Return the state of a plog that has an object of its own, which ``read`` reads, perhaps from a copy."""
+    read, where = read or requests.objects.get_range, requests.objects.where(name)
+    data = requests.again(lambda: read(name, 0, _HOME_READ_SIZE))
     size = plog_header_size(data, where=where)
     if size > len(data):
-        data = requests.again(lambda: objects.get_range(name, 0, size))
+        data = requests.again(lambda: read(name, 0, size))
     return unpack_plog(data, name, where=where)
 
 

@@ -13,7 +13,9 @@ import msgspec
 import numpy as np
 
 from penstock.errors import FormatUnknown, JournalCorrupt
-from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE, crc32c
+from penstock.model import UNDECODABLE
+from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE
+from penstock.plog._checksum import crc32c
 from penstock.plog._replica import APPEND_SIZE_MAX, PLOG_SIZE_MAX
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JOURNAL_HEADER_SIZE",
+    "JOURNAL_PREFIX",
     "AppendRecord",
     "CreateRecord",
     "DeleteRecord",
@@ -35,12 +38,13 @@ __all__ = [
 ]
 
 TOKEN_SIZE: Final = 16
+JOURNAL_PREFIX: Final = "journal/"
 _MAGIC: Final = b"PENSJRNL"
-_FORMAT: Final = 1
-_HEADER: Final = struct.Struct(">8sHxxxxxxQQ16sIIQ")
+_FORMAT: Final = 2
+_HEADER: Final = struct.Struct(">8sHBxxxxxQQ16sIIQ")
 _CHECKSUM_SIZE: Final = 4
 JOURNAL_HEADER_SIZE: Final = _HEADER.size + _CHECKSUM_SIZE
-assert JOURNAL_HEADER_SIZE == 68, "stored since format 1"
+assert JOURNAL_HEADER_SIZE == 68, "stored since format 2"
 
 Uid = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Birth = Annotated[bytes, msgspec.Meta(min_length=8, max_length=8)]
@@ -97,7 +101,8 @@ class JournalHeader(msgspec.Struct, frozen=True):
     """The 68 bytes at the start of a journal object, big-endian; the table and the blocks follow.
 
     0   8  magic       PENSJRNL
-    8   2  format      1
+    8   2  format      2
+    10  1  pending     how many numbers right before this one were not acknowledged yet when it was made
     16  8  epoch       of the owner that put it; every new owner has a higher one
     24  8  number      of this object
     32  16 token       random: tells the owner's own objects from all others
@@ -113,6 +118,7 @@ class JournalHeader(msgspec.Struct, frozen=True):
     table_size: int
     table_crc: int
     data_size: int
+    pending: int = 0
 
     @property
     def size(self) -> int:
@@ -127,8 +133,9 @@ class JournalHeader(msgspec.Struct, frozen=True):
     def pack(self) -> bytes:
         """Return the stored bytes."""
         body = _HEADER.pack(
-            _MAGIC, _FORMAT, self.epoch, self.number, self.token, self.table_size, self.table_crc, self.data_size
-        )
+            _MAGIC, _FORMAT, self.pending, self.epoch, self.number, self.token, self.table_size, self.table_crc,
+            self.data_size,
+        )  # fmt: skip
         return body + crc32c(0, body).to_bytes(_CHECKSUM_SIZE, "big")
 
     @classmethod
@@ -137,21 +144,23 @@ class JournalHeader(msgspec.Struct, frozen=True):
         body, checksum = bytes(data[: _HEADER.size]), bytes(data[_HEADER.size : JOURNAL_HEADER_SIZE])
         if body[:8] != _MAGIC or crc32c(0, body).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
             raise JournalCorrupt(where, offset=0, reason="its header fails its checksum")
-        _, form, *fields = _HEADER.unpack(body)
+        _, form, pending, epoch, number, token, table_size, table_crc, data_size = _HEADER.unpack(body)
         if form != _FORMAT:
             raise FormatUnknown(where, actual=f"journal format {form}", known=f"journal format {_FORMAT}")
-        return cls(*fields)
+        return cls(epoch, number, token, table_size, table_crc, data_size, pending)
 
 
 def journal_name(number: int) -> str:
     """Return the name of the journal object with this number."""
-    return f"journal/{number:020d}"
+    return f"{JOURNAL_PREFIX}{number:020d}"
 
 
-def pack_table(records: Sequence[Record], *, epoch: int, number: int, token: bytes, data_size: int) -> bytes:
+def pack_table(
+    records: Sequence[Record], *, epoch: int, number: int, token: bytes, data_size: int, pending: int = 0
+) -> bytes:
     """Return the header and the table of a journal object; the blocks follow them."""
     table = _ENCODER.encode(records)
-    header = JournalHeader(epoch, number, token, len(table), crc32c(0, table), data_size)
+    header = JournalHeader(epoch, number, token, len(table), crc32c(0, table), data_size, pending)
     return header.pack() + table
 
 
@@ -162,7 +171,7 @@ def unpack_table(header: JournalHeader, data: memoryview, *, where: str) -> list
         raise JournalCorrupt(where, offset=JOURNAL_HEADER_SIZE, reason="its table of records fails its checksum")
     try:
         records = _TABLE.decode(table)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise JournalCorrupt(where, offset=JOURNAL_HEADER_SIZE, reason=f"its table is invalid: {error}") from error
     for record in records:
         if isinstance(record, AppendRecord) and not _is_valid(record, header.data_size):

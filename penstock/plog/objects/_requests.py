@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from penstock.errors import NoSuchObject, ObjectChanged, ObjectExists, StorageUnavailable
+from penstock.errors import NoSuchObject, ObjectChanged, ObjectExists, PenstockError, StorageUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,16 +29,42 @@ class Requests:
         self._clock = clock
         self._pause = pause
         self._unavailable_max_s = unavailable_max_s
+        self.answered_at = clock.elapsed()  # the last time
+        self._waiting: dict[object, float] = {}  # since when, by request
+
+    @property
+    def silent_s(self) -> float:
+        """The seconds for which requests have waited and none was answered; 0.0 while none waits."""
+        began = min(list(self._waiting.values()), default=None)
+        return 0.0 if began is None else self._clock.elapsed() - max(began, self.answered_at)
+
+    def give_up(self) -> None:
+        """Repeat no request any more."""
+        self._unavailable_max_s = 0.0
 
     def again(self, request: Callable[[], T]) -> T:
         """Return the answer of a request that may be carried out several times."""
+        waiting = object()
+        self._waiting[waiting] = self._clock.elapsed()
+        try:
+            return self._repeated(request)
+        finally:
+            del self._waiting[waiting]
+
+    def _repeated(self, request: Callable[[], T]) -> T:
         began, pause_s = self._clock.elapsed(), _PAUSE_S
         while True:
             try:
-                return request()
+                answer = request()
             except StorageUnavailable:
                 if self._clock.elapsed() - began >= self._unavailable_max_s:
                     raise
+            except PenstockError:  # an answer, too
+                self.answered_at = self._clock.elapsed()
+                raise
+            else:
+                self.answered_at = self._clock.elapsed()
+                return answer
             self._pause(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,10 @@ from penstock.plog.objects._records import (
     journal_name,
 )
 
-__all__ = ["BlockRun", "Home", "PlogState", "StoreState", "folder_of"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["BlockRun", "Home", "PlogState", "StoreState", "folder_of", "journal_needed"]
 
 
 class BlockRun(NamedTuple):
@@ -64,7 +67,9 @@ def folder_of(plog_id: PlogId, birth: bytes) -> str:
 class PlogState:
     """A plog: where its blocks begin and lie, and whether it is sealed."""
 
-    __slots__ = ("birth", "epoch", "extents", "home", "length", "plog_id", "sealed", "size", "starts", "written")
+    __slots__ = (
+        "birth", "epoch", "extents", "home", "length", "packed", "plog_id", "sealed", "size", "starts", "written",
+    )  # fmt: skip
 
     def __init__(self, plog_id: PlogId, *, size: int, birth: bytes, epoch: int) -> None:
         self.plog_id: Final = plog_id
@@ -77,6 +82,7 @@ class PlogState:
         self.starts = array("I")
         self.extents: list[BlockRun] = []
         self.home: str | None = None
+        self.packed: bytes | None = None  # its stored form, until it changes
 
     @property
     def folder(self) -> str:
@@ -89,6 +95,7 @@ class PlogState:
 
     def append(self, sizes: bytes, source: int | str, position: int) -> None:
         """Add blocks that lie at ``position`` of an object."""
+        self.packed = None
         start = self.place()
         bodies = np.frombuffer(sizes, "<u4").tolist()
         self.starts.extend(accumulate(bodies[:-1], initial=self.written))
@@ -106,7 +113,7 @@ class PlogState:
 
     def seal(self, length: int) -> None:
         """Take no more appends; what lies behind ``length`` is not read any more."""
-        self.sealed, self.length = True, length
+        self.sealed, self.length, self.packed = True, length, None
 
     def block(self, index: int) -> tuple[int, int]:
         """Return the positions in the image at which a block begins and ends, its header included."""
@@ -133,6 +140,7 @@ class PlogState:
         count = int(np.searchsorted(np.frombuffer(self.starts, np.uintc), self.length)) if self.starts else 0
         if count < len(self.starts):
             end = self.block(count - 1)[1] if count else HEAD_SIZE
+            self.packed = None
             self.written = self.starts[count]
             self.starts = self.starts[:count]
             kept = [extent for extent in self.extents if extent.start < end]
@@ -147,6 +155,7 @@ class PlogState:
 
     def move(self, moved: BlockRun) -> None:
         """Replace the extents of which ``moved`` holds the same blocks."""
+        self.packed = None
         end = moved.start + moved.size
         before = [extent for extent in self.extents if extent.start < moved.start]
         behind = [extent for extent in self.extents if extent.start >= end]
@@ -220,11 +229,12 @@ class StoreState:
         plog = self.plogs.pop(uid)
         self.homes[uid] = Home(plog.plog_id, name, plog.length, plog.size)
 
-    def journal_needed(self) -> dict[int, int]:
-        """Return the journal objects in which blocks lie, and how many bytes of them."""
-        needed: dict[int, int] = {}
-        for plog in self.plogs.values():
-            for extent in plog.extents:
-                if isinstance(extent.source, int):
-                    needed[extent.source] = needed.get(extent.source, 0) + extent.size
-        return needed
+
+def journal_needed(plogs: Iterable[PlogState]) -> dict[int, int]:
+    """Return the journal objects in which blocks of plogs lie, and how many bytes of them."""
+    needed: dict[int, int] = {}
+    for plog in plogs:
+        for extent in plog.extents:
+            if isinstance(extent.source, int):
+                needed[extent.source] = needed.get(extent.source, 0) + extent.size
+    return needed

@@ -22,8 +22,9 @@ import msgspec
 import numpy as np
 
 from penstock.errors import BadArgument, FormatUnknown, PlogCorrupt
-from penstock.model import PlogId
-from penstock.plog._block import HEAD_SIZE, crc32c
+from penstock.model import UNDECODABLE, PlogId
+from penstock.plog._block import HEAD_SIZE
+from penstock.plog._checksum import crc32c
 from penstock.plog._replica import PLOG_SIZE_MAX
 from penstock.plog.objects._records import Birth, Offset, Position, Uid  # noqa: TC001 - the decoder needs them
 from penstock.plog.objects._state import BlockRun, PlogState
@@ -35,6 +36,7 @@ __all__ = [
     "PLOG_HEADER_SIZE",
     "StoredPlog",
     "pack_plog",
+    "packed_plog",
     "plog_header_size",
     "store_plog",
     "stored_plog",
@@ -76,6 +78,13 @@ def store_plog(plog: PlogState, extents: Sequence[tuple[int | str | None, int, i
         plog.written, np.frombuffer(plog.starts, np.uintc).astype("<u4").tobytes(),
         list(plog.extents if extents is None else extents),
     )  # fmt: skip
+
+
+def packed_plog(plog: PlogState) -> bytes:
+    """Return the stored form in msgpack, which is made again only after a change."""
+    if plog.packed is None:
+        plog.packed = msgspec.msgpack.encode(store_plog(plog))
+    return plog.packed
 
 
 def stored_plog(stored: StoredPlog, *, where: str, name: str | None = None, data_start: int = 0) -> PlogState:
@@ -144,7 +153,7 @@ def unpack_plog(data: memoryview, name: str, *, where: str) -> PlogState:
         raise PlogCorrupt(where, offset=0, reason="its state fails its checksum")
     try:
         stored = _DECODER.decode(table)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise PlogCorrupt(where, offset=PLOG_HEADER_SIZE, reason=f"its state is invalid: {error}") from error
     plog = stored_plog(stored, where=where, name=name, data_start=end)
     if not plog.sealed:

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import NoSuchObject, NoSuchPlog, PlogExists, StoreClosed, StoreFenced
+from penstock.errors import NoSuchObject, NoSuchPlog, PlogCorrupt, PlogExists, StoreClosed, StoreFenced
 from penstock.plog.objects._read import load_home
 from penstock.plog.objects._read_ahead import ReadAhead
 from penstock.plog.objects._state import folder_of
@@ -94,12 +94,17 @@ class UsedPlogs:
             return plog
 
     def _load(self, home: Home) -> PlogState:
+        journal = self._journal
         try:
-            return load_home(self._journal.requests, home.name)
+            try:
+                return load_home(journal.requests, home.name, journal.cache.read)
+            except PlogCorrupt:  # the copy, perhaps
+                journal.cache.drop(home.name)
+                return load_home(journal.requests, home.name)
         except NoSuchObject as error:
-            if self._journal.state.homes.get(home.plog_id.uid_bytes) is not home:
+            if journal.state.homes.get(home.plog_id.uid_bytes) is not home:
                 raise NoSuchPlog(home.plog_id) from error  # deleted meanwhile
-            raise self._journal.gone(error) from error
+            raise journal.gone(error) from error
 
     def _known(self, uid: bytes) -> UsedPlog | None:
         """Return the plog if no request is needed for it; the caller holds the lock."""

@@ -6,9 +6,12 @@ most ``JOURNAL_WINDOW`` objects under way, so it puts nothing at the number of t
 continues. Then the new owner replaces the checkpoint. Had the owner before replaced it meanwhile, it could have deleted
 journal objects, and the number only looked free: the new owner begins again.
 
-The end of the journal is never found by a listing, which may come late. An owner of a lower epoch cannot replace the
-checkpoint any more, and it deletes only what the checkpoint that it replaced last did not need. Fences are never
-deleted: an owner that was suspended before its put at this number would succeed.
+The end of the journal is never found by a listing, which may come late. A listing only shows what lies behind it: an
+object there that was made when the number was already acknowledged proves that the number is not free, but lost.
+
+An owner of a lower epoch cannot replace the checkpoint any more, and it deletes only what the checkpoint that it
+replaced last did not need. Fences are never deleted: an owner that was suspended before its put at this number would
+succeed.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from penstock.errors import JournalCorrupt, NoSuchObject, ObjectChanged, StoreFe
 from penstock.plog.objects._checkpoint import CHECKPOINT_NAME, StoreCheckpoint, pack_checkpoint, unpack_checkpoint
 from penstock.plog.objects._records import (
     JOURNAL_HEADER_SIZE,
+    JOURNAL_PREFIX,
     FenceRecord,
     JournalHeader,
     journal_name,
@@ -70,10 +74,16 @@ class Recovery:
         self.epoch = checkpoint.epoch  # the highest so far
         self.journal: Final = dict(checkpoint.journal)
         self.owner = checkpoint.owner
+        self._token = checkpoint.token  # of the owner with that epoch
 
     def apply(self, stored: JournalObject, *, where: str) -> None:
         """Apply the next object; it is void if it has a lower epoch than one before it, as behind a fence."""
         header = stored.header
+        match stored.records:
+            case [FenceRecord()] if header.epoch > self.epoch:
+                self._token = header.token
+            case _ if header.epoch > self.epoch or (header.epoch == self.epoch and header.token != self._token):
+                raise JournalCorrupt(where, offset=0, reason="it is of an owner that never took this store over")
         if header.epoch >= self.epoch:
             self.epoch = header.epoch
             for record in stored.records:
@@ -101,6 +111,8 @@ def read_object(requests: Requests, number: int) -> JournalObject | None:
             data = memoryview(bytes(data[:JOURNAL_HEADER_SIZE]) + rest)
     except NoSuchObject:
         return None
+    if header.number != number:
+        raise JournalCorrupt(objects.where(name), offset=0, reason=f"it is the journal object {header.number}")
     return JournalObject(header, unpack_table(header, data, where=objects.where(name)))
 
 
@@ -114,6 +126,21 @@ def _read_on(requests: Requests, recovery: Recovery, run: Callable[..., Iterable
                 return
             recovery.apply(stored, where=requests.objects.where(journal_name(recovery.number)))
         count = _AHEAD
+
+
+def _evidence_of_loss(requests: Requests, recovery: Recovery) -> str | None:
+    """Return the name of an object which shows that the next number was acknowledged; None if it is the end.
+
+    What the owner before had under way behind the end does not: it was made while that number was not acknowledged.
+    """
+    end, objects = recovery.number, requests.objects
+    for name in requests.again(lambda: list(objects.names(JOURNAL_PREFIX, after=journal_name(end)))):
+        digits = name.removeprefix(JOURNAL_PREFIX)
+        number = int(digits) if digits.isdecimal() else end  # an object that is not ours says nothing
+        stored = read_object(requests, number)
+        if stored is not None and stored.header.epoch >= recovery.epoch and number - stored.header.pending > end:
+            return name
+    return None
 
 
 def _is_new(requests: Requests) -> bool:
@@ -159,13 +186,12 @@ def take_over(
     for _ in range(_ATTEMPTS_MAX):
         checkpoint, tag = _load(requests)
         recovery = Recovery(checkpoint)
-        while True:
-            _read_on(requests, recovery, run)
-            fence = pack_table(
-                [FenceRecord(owner, now)], epoch=recovery.epoch + 1, number=recovery.number, token=token, data_size=0
-            )
-            if requests.put_if_first(journal_name(recovery.number), fence, head_size=len(fence)):
-                break
+        try:
+            _put_fence(requests, recovery, FenceRecord(owner, now), token=token, run=run)
+        except JournalCorrupt:
+            if _load(requests)[1] == tag:
+                raise
+            continue  # the owner before has replaced the checkpoint, and deleted what it does not need
         epoch, number = recovery.epoch + 1, recovery.number + JOURNAL_WINDOW
         serial = checkpoint.serial + 1
         recovery.journal.update(dict.fromkeys(range(recovery.number + 1, number), 0))  # late puts of the owner before
@@ -176,3 +202,25 @@ def take_over(
             continue
         return Ownership(epoch, number, serial, tag, recovery.state, recovery.journal)
     raise StoreFenced(requests.objects.where(), owner="other processes that open it at the same time")
+
+
+def _put_fence(
+    requests: Requests,
+    recovery: Recovery,
+    record: FenceRecord,
+    *,
+    token: bytes,
+    run: Callable[..., Iterator[JournalObject | None]],
+) -> None:
+    """Read the journal to its end, and put a fence there; ``JournalCorrupt`` if the end is a gap."""
+    while True:
+        _read_on(requests, recovery, run)
+        number, epoch = recovery.number, recovery.epoch + 1
+        evidence = _evidence_of_loss(requests, recovery)
+        if evidence is None:
+            fence = pack_table([record], epoch=epoch, number=number, token=token, data_size=0)
+            if requests.put_if_first(journal_name(number), fence, head_size=len(fence)):
+                return
+        elif read_object(requests, number) is None:  # else an owner that goes on has put it meanwhile
+            where = requests.objects.where(journal_name(number))
+            raise JournalCorrupt(where, offset=None, reason=f"it is gone, though {evidence} was put after it")

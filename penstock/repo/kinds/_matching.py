@@ -25,7 +25,7 @@ import numpy as np
 from penstock.repo.kinds._lines import count_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,10 +33,11 @@ __all__ = ["Hunk", "Run", "differing_hunks", "matching_runs"]
 
 _DEPTH_MAX: Final = 8
 _RUNS_MAX: Final = 1 << 16
-_STEP: Final = 1 << 12  # bytes compared at first: most texts differ early, or not before long
+_STEP: Final = 1 << 14  # bytes compared at first: most texts differ early, or not before long
 _STEP_MAX: Final = 1 << 20
 _NEAR_SIZE: Final = 1 << 10
 _NEAR_LINES: Final = 16
+_MANY: Final = 16  # lines of a gap, some of which are most likely in the other text, too
 _NEAR_RUN: Final = 6  # lines that are equal by chance, such as empty ones, seldom make a run this long
 
 Hunk: TypeAlias = tuple[int, int, int, list[bytes]]
@@ -102,7 +103,9 @@ def _gap_before_run(old: bytes, new: bytes) -> tuple[list[bytes], list[bytes]] |
 
 def _hunks_in(a: list[bytes], b: list[bytes], line: int, new_line: int) -> list[Hunk]:
     """Return the places in which the lines of a gap differ, which begins at these lines of the texts."""
-    runs = list(_match(a, b, 0, 0, _DEPTH_MAX)) if a and b and not set(a).isdisjoint(b) else []
+    runs: list[Run] = []
+    if a and b and (len(a) > _MANY or not set(a).isdisjoint(b)):
+        _match(a, b, 0, 0, _DEPTH_MAX, runs=runs)
     if b and b[-1][-1:] == b"\n":
         b[-1] = b[-1][:-1]
     if not runs:
@@ -166,10 +169,10 @@ def _lines(text: bytes) -> list[bytes]:
     return lines
 
 
-def _match(a: list[bytes], b: list[bytes], a_start: int, b_start: int, depth: int) -> Iterator[Run]:
-    """Yield the runs in a gap, in order; ``a`` and ``b`` are the lines in it, which begin at these places."""
+def _match(a: list[bytes], b: list[bytes], a_start: int, b_start: int, depth: int, *, runs: list[Run]) -> None:
+    """Add the runs in a gap, in order; ``a`` and ``b`` are the lines in it, which begin at these places."""
     i = j = 0
-    for start, new_start, length in [*_anchored_runs(a, b), (len(a), len(b), 0)]:
+    for start, new_start, length in _anchored_runs(a, b):
         first, new_first, end, new_end = start, new_start, start + length, new_start + length
         if first < i or new_first < j:  # runs of repeated lines overlap
             skipped = max(i - first, j - new_first)
@@ -181,21 +184,28 @@ def _match(a: list[bytes], b: list[bytes], a_start: int, b_start: int, depth: in
         if i < first and j < new_first and depth:
             gap, new_gap = a[i:first], b[j:new_first]
             if not set(gap).isdisjoint(new_gap):
-                yield from _match(gap, new_gap, a_start + i, b_start + j, depth - 1)
+                _match(gap, new_gap, a_start + i, b_start + j, depth - 1, runs=runs)
         if first < end:
-            yield a_start + first, b_start + new_first, end - first
+            runs.append((a_start + first, b_start + new_first, end - first))
             i, j = end, new_end
 
 
 def _anchored_runs(a: list[bytes], b: list[bytes]) -> list[Run]:
-    """Return runs in the same order on both sides, each from a line on that ``b`` has once, if there is any."""
+    """Return runs in the same order on both sides, each from a line on that ``b`` has once, if there is any.
+
+    An empty run follows at their ends.
+    """
     runs = _runs_in_old(a, b, a, b)
     if not runs and not set(a).isdisjoint(b):
         runs = _runs_in_old(a, b, _numbered(a), _numbered(b))
     if len(runs) > _RUNS_MAX:
         runs = sorted(sorted(runs, key=itemgetter(2))[-_RUNS_MAX:])
-    places = [place for _, place, _ in runs]
-    return runs if all(map(lt, places, places[1:])) else _heaviest_rising(runs)
+    if len(runs) > 1:
+        places = [place for _, place, _ in runs]
+        if not all(map(lt, places, places[1:])):
+            runs = _heaviest_rising(runs)
+    runs.append((len(a), len(b), 0))
+    return runs
 
 
 def _runs_in_old(a: list[bytes], b: list[bytes], a_keys: Sequence[Hashable], b_keys: Sequence[Hashable]) -> list[Run]:

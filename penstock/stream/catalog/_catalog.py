@@ -28,6 +28,7 @@ from penstock.errors import (
     CpoUnavailable,
     DiskFailed,
     DiskFull,
+    LogUnavailable,
     NoSuchGroup,
     NoSuchStream,
     PenstockError,
@@ -44,14 +45,15 @@ if TYPE_CHECKING:
     from penstock.log import LogStream, PendingLogAppend
     from penstock.stream.catalog._group_state import GroupState
     from penstock.stream.catalog._stream_state import StreamState
-    from penstock.stream.format import Committed, Committing, Prepared, Record
+    from penstock.stream.format import Committed, Committing, Prepared, Record, StreamEnds
 
 __all__ = ["Catalog"]
 
 _SNAPSHOT_SHARE: Final = 4  # the log grows to so many times a snapshot before there is another
 _SNAPSHOT_EVERY_MIN: Final = 1 << 20
 _UNSETTLED_MAX: Final = 64  # appends that are not known to be durable
-_REFUSED: Final = (DiskFull, CpoUnavailable)  # nothing of what was to be written is kept, and the log goes on
+# After these, nothing of what was to be written is kept, and the log goes on.
+_REFUSED: Final = (DiskFull, CpoUnavailable, LogUnavailable)
 _logger: Final = logging.getLogger("penstock.stream")
 
 
@@ -193,6 +195,19 @@ class Catalog:
                     self._owed.append(records)
             else:
                 self._try_snapshot()
+
+    def take_ends(self, session: str) -> dict[int, dict[int, tuple[int, int]]]:
+        """Return where segments ended when the session was closed, and their events; nothing if it was another."""
+        with self.lock:
+            ends, self._state.ends = self._state.ends, {}
+        return ends.get(session, {})
+
+    @uninterrupted
+    def note_ends(self, *records: StreamEnds) -> None:
+        """Write where segments end, for the next process that opens the store; the store is about to be closed."""
+        with self.lock:
+            for record in records:
+                self._write([record], encode_checked([record]), durable=record is records[-1])
 
     def make_durable(self) -> None:
         """Write to the disk what might be forgotten in a crash, if there is anything."""

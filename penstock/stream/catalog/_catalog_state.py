@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.errors import StreamCorrupt
+from penstock.model import UNDECODABLE
 from penstock.stream.catalog._group_state import GroupState
 from penstock.stream.catalog._stream_state import LastBatch, StreamState
 from penstock.stream.format import (
@@ -30,6 +31,7 @@ from penstock.stream.format import (
     SnapshotRecord,
     StreamCreated,
     StreamDeleted,
+    StreamEnds,
     StreamFull,
     StreamRecord,
     Uncommitted,
@@ -64,9 +66,13 @@ class CatalogState:
         self.prepared: dict[str, Prepared] = {}
         self.newest_commit: Committed | None = None  # if nothing came behind it
         self.next_uid = 0
+        self.ends: dict[str, dict[int, dict[int, tuple[int, int]]]] = {}  # by session: the last that was closed
 
     def apply(self, record: Record) -> None:
         """Take in one record; ``KeyError`` if it does not follow from those before."""
+        if isinstance(record, StreamEnds):
+            self.ends = {record.session: self.ends.get(record.session, {}) | record.streams}
+            return
         self.newest_commit = record if isinstance(record, Committed) else None
         match record:
             case StreamCreated():
@@ -203,7 +209,7 @@ def replay(log: LogStream) -> tuple[CatalogState, int]:
                     state.apply(record)
                 if is_inside and isinstance(record, SnapshotEnd):
                     state, snapshot_size, is_complete, is_inside = fresh, fresh_size + len(data), True, False
-        except (msgspec.MsgspecError, KeyError, ValueError) as error:
+        except (*UNDECODABLE, KeyError) as error:
             reason = f"no record that follows from those before ({error})"
             raise StreamCorrupt("the catalog of streams", offset=offset, reason=reason) from error
         fresh_size += len(data)

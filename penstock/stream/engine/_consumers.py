@@ -87,6 +87,12 @@ class Consumers:
             known = self._catalog.open_stream(stream).consumer_cuts()
             return {consumer: StreamCut.of(stream, cut) for consumer, cut in known.items()}
 
+    def cut(self, stream: str, consumer: str) -> StreamCut | None:
+        """Return the position of one consumer, however many there are; None if it is not registered."""
+        with self._catalog.lock:
+            known = self._catalog.open_stream(stream).consumers.get(consumer)
+            return None if known is None or known.cut is None else StreamCut.of(stream, known.cut)
+
     def times(self, stream: str) -> dict[str, int | None]:
         """Return when each registered consumer of a stream was last registered, in milliseconds; None if unknown."""
         with self._catalog.lock:

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock import forks
-from penstock.errors import PenstockError
+from penstock.errors import LogError, PenstockError
+from penstock.log import PartitionSnapshot
 from penstock.model import StreamCut, as_watermarks
 from penstock.ports import SystemClock, SystemRandom, uninterrupted
 from penstock.store import EVENT_SIZE_DEFAULT, Store
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
         TimeWindow,
         Watermark,
     )
-    from penstock.plog import BucketUse, SyncTimes
+    from penstock.plog import BucketUse, ReplicationUse, SyncTimes
     from penstock.ports import Clock, Random
     from penstock.stream.group import LocalReaderGroup
     from penstock.stream.read import EventInputStream
@@ -66,6 +67,7 @@ class Engine(forks.Handle, Store):
         clock: Clock | None = None,
         random: Random | None = None,
         maintenance_interval_s: float = MAINTENANCE_INTERVAL_S,
+        maintains: bool = True,
         resources: ExitStack,
     ) -> None:
         forks.guard(self)
@@ -127,7 +129,10 @@ class Engine(forks.Handle, Store):
                 interval_s=maintenance_interval_s,
             )
             self._resources = resources.pop_all()
-        self.maintenance.wake(is_due=True)  # what was not done while no process had the store open
+        if maintains:
+            self.maintenance.wake(is_due=True)  # what was not done while no process had the store open
+        else:
+            self.maintenance.close()  # a store that is only looked at stays as it is
 
     def __repr__(self) -> str:
         return f"<penstock.Store {self._address!r}>"
@@ -207,7 +212,12 @@ class Engine(forks.Handle, Store):
     ) -> list[Watermark]:
         cuts = [cut for cut in (start, end) if isinstance(cut, StreamCut)]
         with self.cuts.found([name], lambda: [{name: self.finder.find("cut", name, cut)} for cut in cuts]):
-            return self.time.between(self.catalog.open_stream(name), start, end)
+            state = self.catalog.open_stream(name)
+        try:
+            return self.time.between(state, start, end)
+        except LogError:
+            self.catalog.open_stream(name)  # which may have been deleted meanwhile
+            raise
 
     def watermark(self, name: str) -> Watermark | None:
         with self.catalog.lock:
@@ -243,10 +253,10 @@ class Engine(forks.Handle, Store):
         end: StreamPosition | None = None,
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> pa.RecordBatchReader:
         return self.reads.read(name, start, end, max_event_size=max_event_size)
 
-    def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> Iterator[pa.RecordBatch]:
+    def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> pa.RecordBatchReader:
         return self.reads.read_range(part, max_event_size=max_event_size)
 
     def segment_ranges(
@@ -324,6 +334,16 @@ class Engine(forks.Handle, Store):
     def maintain(self) -> None:
         self.maintenance.run_once()
 
+    def snapshot(self) -> PartitionSnapshot:
+        """Take a snapshot of all that is acknowledged, for a backup; close it, or use it in ``with``."""
+        self.catalog.check_open()
+        return PartitionSnapshot(self._manager)
+
+    @property
+    def manager(self) -> MetadataManager:
+        """The logs of the store, for checks of what is in them."""
+        return self._manager
+
     @property
     def syncs(self) -> SyncTimes:
         """How long the syncs of the store's disk took."""
@@ -333,6 +353,11 @@ class Engine(forks.Handle, Store):
     def bucket_use(self) -> BucketUse | None:
         """The requests to the store's bucket and what its cache has saved; None for a store that is not in one."""
         return self._manager.plogs.bucket_use
+
+    @property
+    def replication_use(self) -> ReplicationUse | None:
+        """The plog servers that are away and the plogs to be repaired; None for a store that is not on any."""
+        return self._manager.plogs.replication_use
 
     def check_running(self) -> None:
         """Raise why the store takes no more writes, if it does not."""
@@ -360,12 +385,17 @@ class Engine(forks.Handle, Store):
         """Do something first when the store is closed."""
         self._before_close.append(task)
 
+    def prepare_close(self) -> None:
+        """Give up an object store that does not answer for some seconds: the store will be closed soon."""
+        self._manager.plogs.prepare_close()
+
     @uninterrupted
     def close(self) -> None:
         """Flush all writers, close writers and readers, and let go of the storage or the connection."""
         with self.catalog.lock:
             if self._closed:
                 return
+        self.prepare_close()
         for task in self._before_close:
             task()
         with self.catalog.lock:
@@ -386,6 +416,9 @@ class Engine(forks.Handle, Store):
                 self.marks.record_all()
             self.host.pump.close()
             with self.catalog.lock:
+                with suppress(PenstockError):  # then the next process reads more, and looks
+                    self._manager.compact()
+                    self.segments.note_ends()
                 self._closed = True
                 self.catalog.close()
         if trouble:

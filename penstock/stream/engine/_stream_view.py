@@ -12,7 +12,7 @@ from penstock.model import SegmentInfo, StreamCut, StreamInfo
 
 if TYPE_CHECKING:
     from penstock.stream.catalog import StreamState
-    from penstock.stream.segment import Segments
+    from penstock.stream.segment import Segment, Segments
 
 __all__ = ["StreamView"]
 
@@ -26,11 +26,21 @@ class StreamView:
         self._name, self._uid, self._config, self._epoch = state.name, state.uid, state.config, state.epoch
         self._is_sealed, self._current = state.sealed, state.current
         self._ended_bytes, self._ended_events = state.ended_bytes, state.ended_events
-        opened = [
-            (segment.segment_id, segments.opened(state, segment), segment.end is None) for segment in state.current
-        ]
-        self._tail = {segment_id: segment.tail for segment_id, segment, _ in opened}
-        self._growing = [(segment, self._tail[segment_id]) for segment_id, segment, grows in opened if grows]
+        self._tail: dict[int, int] = {}
+        self._growing: list[tuple[Segment, int]] = []
+        self._growing_bytes = self._known_events = 0
+        for segment in state.current:
+            known = segments.known_end(state, segment)
+            if known is None:
+                opened = segments.opened(state, segment)
+                tail = opened.tail
+                if segment.end is None:
+                    self._growing.append((opened, tail))
+            else:
+                tail = known[0]
+                self._known_events += known[1]
+            self._tail[segment.segment_id] = tail
+            self._growing_bytes += tail if segment.end is None else 0
 
     def info(self) -> StreamInfo:
         """Compute what it adds up to."""
@@ -43,12 +53,12 @@ class StreamView:
             segments=tuple(SegmentInfo(segment.segment_id, segment.low, segment.high) for segment in segments),
             config=self._config,
             events=self._events(),
-            size_bytes=self._ended_bytes + sum(tail for _, tail in self._growing) - sum(self.head.values()),
+            size_bytes=self._ended_bytes + self._growing_bytes - sum(self.head.values()),
             head=StreamCut.of(self._name, self.head),
             tail=StreamCut.of(self._name, self._tail),
         )
 
     def _events(self) -> int:
-        """Count the events from head to tail: only segments that take events are looked at."""
+        """Count the events from head to tail: only segments that take events are looked at, unless they are known."""
         growing = sum(segment.count_before(tail) for segment, tail in self._growing)
-        return self._ended_events + growing - sum(self._head_counts.values())
+        return self._ended_events + self._known_events + growing - sum(self._head_counts.values())

@@ -122,7 +122,7 @@ class Streams:
     def info(self, name: str) -> StreamInfo:
         """Return the state, size and configuration of a stream."""
         while True:
-            self._segments.open_current(name)
+            self._segments.open_current(name, unless_known=True)
             with self._catalog.lock:
                 state = self._catalog.open_stream(name)
                 view = StreamView(state, self._segments)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from penstock.errors import StreamSealed
-from penstock.stream.segment import check_exact, durable_number, highest_number
+from penstock.stream.segment import Segment, check_exact, durable_number, highest_number
 from penstock.stream.transaction import TransactionLogs
 from penstock.stream.write import OpenLane, Pump
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
     from penstock.ports import Clock, Random
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.stream.segment import Segments, WriterTable
     from penstock.stream.time import WriterMarks
     from penstock.stream.transaction import Transactions
-    from penstock.stream.write import KnownWriter, Writers
+    from penstock.stream.write import KnownWriter, WritableSegment, Writers
 
 __all__ = ["LocalWriterHost"]
 
@@ -43,6 +45,7 @@ class LocalWriterHost:
         self.clock: Final = clock
         self.pump: Final = Pump()
         self.note_activity: Final = marks.note_activity
+        self._large = WeakSet[TransactionLogs]()  # of large events that may be under way
 
     @property
     def steady(self) -> AbstractContextManager[object]:
@@ -60,6 +63,10 @@ class LocalWriterHost:
                 for segment in state.current
             ]
             return state.uid, found, state.config.keep_keys
+
+    def prepare(self, segments: Iterable[WritableSegment]) -> None:
+        """Create the logs of segments that are written to for the first time, all of them together."""
+        self._segments.create_logs(segment for segment in segments if isinstance(segment, Segment))
 
     def keeps_keys(self, stream: str) -> bool:
         """Return whether a stream stores keys."""
@@ -91,7 +98,16 @@ class LocalWriterHost:
 
     def large_logs(self, stream: str, uid: int) -> TransactionLogs:
         """Return where a large event goes."""
-        return TransactionLogs(self._transactions, stream, uid)
+        logs = TransactionLogs(self._transactions, stream, uid)
+        with self._catalog.lock:
+            self._large.add(logs)
+        return logs
+
+    def large_events(self, uid: int) -> list[int]:
+        """Return how many bytes are stored of each large event of a stream that is being written by itself."""
+        with self._catalog.lock:
+            under_way = [logs for logs in self._large if logs.uid == uid]
+        return sorted(size for logs in under_way if (size := logs.size_under_way()))
 
     def random_position(self) -> float:
         """Return any place in the key space, for an event without a key."""

@@ -28,6 +28,7 @@ from penstock.stream.format._block import (
     without_keys,
 )
 from penstock.stream.format._columns import (
+    HEADERS_SIZE_MAX,
     HEADERS_TYPE,
     KEYS,
     NO_COLUMNS,
@@ -90,6 +91,7 @@ from penstock.stream.format._records import (
     SnapshotBegin,
     SnapshotEnd,
     SnapshotRecord,
+    StreamEnds,
     StreamFull,
     WriterFull,
     decode_records,
@@ -124,6 +126,7 @@ __all__ = [
     "CHUNK",
     "EVENTS",
     "EXTENT",
+    "HEADERS_SIZE_MAX",
     "HEADERS_TYPE",
     "KEYS",
     "LENGTH_SIZE",
@@ -182,6 +185,7 @@ __all__ = [
     "StreamBlockHeader",
     "StreamCreated",
     "StreamDeleted",
+    "StreamEnds",
     "StreamFull",
     "StreamRecord",
     "StreamScaled",

@@ -30,6 +30,8 @@ def check_arrow(data: pa.Array | pa.ChunkedArray | pa.RecordBatch) -> None:
             (array if kind is None else array.view(kind)).validate(full=True)
     except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter where a name is no text
         raise BadArgument(f"invalid Arrow data: {error}") from error
+    except KeyError as error:  # of an interval, say
+        raise BadArgument("invalid Arrow data: a column has a type that Python does not know") from error
 
 
 def _arrays(data: pa.Array | pa.ChunkedArray | pa.RecordBatch) -> list[pa.Array]:

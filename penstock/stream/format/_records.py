@@ -52,6 +52,7 @@ __all__ = [
     "SnapshotBegin",
     "SnapshotEnd",
     "SnapshotRecord",
+    "StreamEnds",
     "StreamFull",
     "WriterFull",
     "decode_records",
@@ -159,6 +160,16 @@ class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
     owner: str | None = None
 
 
+class StreamEnds(msgspec.Struct, tag="ends", array_like=True, frozen=True):
+    """Where segments ended when their store was closed, and how many events they had, by uid of stream and segment.
+
+    It counts only for the next process that opens the store: ``session`` names what that process finds.
+    """
+
+    session: str
+    streams: dict[int, dict[int, tuple[Number, Number]]]
+
+
 class SnapshotEnd(msgspec.Struct, tag="end", array_like=True, frozen=True):
     """The snapshot is whole."""
 
@@ -185,6 +196,7 @@ Record = (
     | GroupRecord
     | GroupDeleted
     | TransactionRecord
+    | StreamEnds
     | SnapshotRecord
 )
 _encoder: Final = msgspec.msgpack.Encoder()

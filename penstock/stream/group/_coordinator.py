@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import (
     BadArgument,
-    PenstockError,
+    CorruptData,
+    LogError,
+    PlogError,
     ReaderInUse,
     ReaderOffline,
     StoreClosed,
+    StreamError,
 )
 from penstock.model import shown
 from penstock.ports import uninterrupted
@@ -46,6 +49,7 @@ from penstock.stream.segment import is_reader_place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from penstock.errors import PenstockError
     from penstock.model import TimeWindow
     from penstock.ports import Clock
     from penstock.stream.catalog import Catalog, GroupState, Key
@@ -156,12 +160,15 @@ class Coordinator:
         }
 
     def _is_place(self, key: Key, place: int) -> bool:
-        """Whether a position is valid: a remote reader may claim anything."""
+        """Whether a position is valid: a remote reader may claim anything.
+
+        A disk or a bucket that fails, or a store that has a new owner, says nothing about it.
+        """
         try:
             segment, end = self.segments.get(*key), self.end_of(key)
             return place <= (segment.tail if end is None else end) and is_reader_place(segment, place)
-        except (KeyError, PenstockError):
-            return False  # truncated away, or deleted
+        except (KeyError, StreamError, LogError, PlogError, CorruptData):
+            return False  # truncated away, deleted, or damaged
 
     def check_place(self, key: Key, place: int) -> bool:
         """Refuse a position that a remote reader cannot have; return whether the group has the segment.

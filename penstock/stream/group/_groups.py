@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.ports import Clock, Random
-    from penstock.stream.catalog import Catalog, GroupState
+    from penstock.stream.catalog import Catalog, GroupState, Key
     from penstock.stream.format import Places
     from penstock.stream.group._coordinator import Claim
     from penstock.stream.read import Member
@@ -125,6 +125,24 @@ class Groups:
         self._finder, self._watermarks, self._random = finder, watermarks, random
         self.at_work: Final[dict[str, Coordinator]] = {}
         self.positions: Final = Positions(catalog, self.at_work, clock)
+
+    def reader_lags(self, group: str, stream: str) -> dict[str, dict[int, int]]:
+        """Return the segments of a stream that each reader of a group holds, with the bytes that it has not read."""
+        with self.catalog.lock:
+            state, known = self.catalog.group(group), self.catalog.open_stream(stream).segments
+            places = self.coordinator(group).places_now(returned=True)[stream]
+            return {
+                reader: {
+                    segment: self._unread_bytes(state, (stream, segment), places[segment])
+                    for name, segment in sorted(held)
+                    if name == stream and segment in places and segment in known
+                }
+                for reader, held in sorted(state.readers.items())
+            }
+
+    def _unread_bytes(self, group: GroupState, key: Key, place: int) -> int:
+        end, tail = group.end_of(key), self.segments.get(*key).tail
+        return max(0, (tail if end is None else min(tail, end)) - place)
 
     def create(
         self,

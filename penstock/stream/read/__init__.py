@@ -8,20 +8,25 @@ from penstock.stream.read._event_files import EventInputStream, event_at, event_
 from penstock.stream.read._event_read import EventRead
 from penstock.stream.read._held_segments import first_with_events
 from penstock.stream.read._membership import Assignment, Member, Membership
-from penstock.stream.read._reader import Reader
+from penstock.stream.read._polled_reader import BLOCKS_AHEAD, PolledReader
+from penstock.stream.read._reader import BATCH_SIZE_DEFAULT, Reader
 from penstock.stream.read._reader_member import READER_LEASE_S, ReaderMember
-from penstock.stream.read._stream_reads import StreamReads, read_part
+from penstock.stream.read._stream_reads import StreamReads, as_reader, read_part
 
 __all__ = [
+    "BATCH_SIZE_DEFAULT",
+    "BLOCKS_AHEAD",
     "READER_LEASE_S",
     "Assignment",
     "EventInputStream",
     "EventRead",
     "Member",
     "Membership",
+    "PolledReader",
     "Reader",
     "ReaderMember",
     "StreamReads",
+    "as_reader",
     "event_at",
     "event_ends",
     "file_at",

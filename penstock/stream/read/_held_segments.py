@@ -11,6 +11,9 @@ of them once.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
+from itertools import chain, islice
+from operator import length_hint
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -60,6 +63,7 @@ class Cursor:
     """
 
     __slots__ = (
+        "_ahead",
         "_blocks",
         "_large",
         "_membership",
@@ -85,6 +89,7 @@ class Cursor:
         self.block: Block | LargeBlock | None = None
         self.first = self.last = 0
         self._blocks: Iterator[AnyBlock] = iter(())
+        self._ahead: Iterator[AnyBlock] = iter(())  # the first of them, which wait for nothing
         self._large: list[int] = []
         self.is_ready = False  # whether its turn will come
 
@@ -121,13 +126,35 @@ class Cursor:
         if large is None:  # a chunk of an event whose beginning could not be read, or an extent at the end
             self._pass_to(block.end)
         else:
-            self._blocks = iter(())  # its chunks are passed by
+            self._drop_blocks()  # its chunks are passed by
         return large
 
     def _go_on_at(self, offset: int) -> None:
         """Step over what cannot be read; the segment may begin even later now."""
-        self.block, self._blocks = None, iter(())
+        self._drop_blocks()
         self._pass_to(max(offset, self.head() or 0))
+
+    def _drop_blocks(self) -> None:
+        self.block, self._blocks, self._ahead = None, iter(()), iter(())
+
+    def read_ahead(self, count: int) -> None:
+        """Have up to so many of the next blocks at hand, as long as they are plain ones with events before the end."""
+        if length_hint(self._ahead):
+            return
+        blocks, ahead, behind = self._blocks, [], []
+        with suppress(Exception):  # which the cursor meets again when it comes there
+            for block in islice(blocks, count):
+                if not isinstance(block, Block) or not block.count or block.end > self.limit:
+                    behind.append(block)
+                    break
+                ahead.append(block)
+        self._ahead = iter(ahead)
+        self._blocks = chain(self._ahead, behind, blocks)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether its next events wait for nothing."""
+        return self.block is not None or length_hint(self._ahead) > 0
 
     def skip_unreadable(self, block: LargeBlock) -> None:
         """Step over a large event that cannot be read."""
@@ -165,7 +192,7 @@ class Cursor:
         assert last is not None, "cuts are checked before they are recorded"
         if first is None:  # the extent before it did not tell the truth
             lie, self.reached, self.place = self.reached, block.start, block.start
-            self._blocks = iter(())
+            self._drop_blocks()
             raise StreamCorrupt(self.segment.where, offset=lie, reason="no event begins where another is said to end")
         if first >= last:
             self._pass_to(block.end)
@@ -195,7 +222,7 @@ class Cursor:
 
     def go_back(self, place: int | None = None, reached: int | None = None) -> None:
         """Return again what does not count as read, or what came behind an earlier place."""
-        self.block, self._blocks = None, iter(())
+        self._drop_blocks()
         self.place = self.place if place is None else place
         self.reached = self.place if reached is None else reached
 
@@ -259,6 +286,14 @@ class HeldSegments:
     def has_ready(self) -> bool:
         """Whether a segment may have something to read."""
         return bool(self._ready)
+
+    @property
+    def is_next_at_hand(self) -> bool:
+        """Whether the events of the segment whose turn is next wait for nothing."""
+        if not self._ready:
+            return False
+        cursor = self._ready[0]
+        return self.cursors.get(cursor.key) is cursor and cursor.is_at_hand
 
     def put_last(self, cursor: Cursor) -> None:
         """Let a segment have its turn after the others; any thread may call it."""

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from penstock.stream.read._reader_member import ReaderMember
     from penstock.stream.serializers import Serializer
 
-__all__ = ["BATCH_SIZE_DEFAULT", "Reader"]
+__all__ = ["BATCH_SIZE_DEFAULT", "LEASE_CHECK_S", "Reader"]
 
 T = TypeVar("T")
 
 BATCH_SIZE_DEFAULT: Final = 8 << 20
 _RECORD_EVERY_S: Final = 1.0
-_LEASE_CHECK_S: Final = READER_LEASE_S / 6  # how soon a waiting reader notices that another is silent
+LEASE_CHECK_S: Final = READER_LEASE_S / 6  # how soon a waiting reader notices that another is silent
 _MOVES_MAX: Final = 64
 
 
@@ -264,15 +264,17 @@ class Reader:
         With ``passing`` it goes on beyond checkpoints at once.
         """
         self._count_returned()
-        now = self._clock.elapsed()
-        if now - self._recorded >= _RECORD_EVERY_S:
-            self._recorded = now
+        if self._is_record_due():
+            self._recorded = self._clock.elapsed()
             self._record()
         self._check_online()
         checkpoint = self._look_at_group(passing=passing) if self._member.needs_sync else None
         if self._member.losses:
             raise self._next_loss()
         return checkpoint
+
+    def _is_record_due(self) -> bool:
+        return self._clock.elapsed() - self._recorded >= _RECORD_EVERY_S
 
     @uninterrupted
     def _next_loss(self) -> PenstockError:
@@ -372,12 +374,17 @@ class Reader:
             return False
         if self._held.has_ready or self._member.needs_sync:
             return True  # something came meanwhile
-        patience = [] if deadline is None else [deadline - time.monotonic()]
-        if patience and patience[0] <= 0:
+        pause_s = self._pause_s(deadline)
+        if pause_s is not None and pause_s <= 0:
             return False
-        if self._is_dirty:
-            patience.append(_RECORD_EVERY_S)
-        if self._membership.has_company:
-            patience.append(_LEASE_CHECK_S)
-        interruptible(lambda: self._member.wake_up.wait(min(patience, default=None)))
+        interruptible(lambda: self._member.wake_up.wait(pause_s))
         return True
+
+    def _pause_s(self, deadline: float | None) -> float | None:
+        """Return for how long to wait before something is due; None if nothing is."""
+        pauses = [] if deadline is None else [deadline - time.monotonic()]
+        if self._is_dirty:
+            pauses.append(_RECORD_EVERY_S)
+        if self._membership.has_company:
+            pauses.append(LEASE_CHECK_S)
+        return min(pauses, default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from penstock.stream.segment import LargeBlock, LargeEvent, block_at, scan
 from penstock.stream.time import bound_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -31,7 +31,14 @@ if TYPE_CHECKING:
     from penstock.stream.segment import Cuts, ReadableSegment, Segments, Times
     from penstock.stream.time import CutFinder, Watermarks, WatermarkTimes
 
-__all__ = ["StreamReads", "range_cuts", "read_part"]
+__all__ = ["StreamReads", "as_reader", "range_cuts", "read_part"]
+
+_RANGES_MAX: Final = 100_000  # of one call: all of them are in memory
+
+
+def as_reader(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """Return batches as what other programs take through Arrow's C interface; errors reach the caller as they are."""
+    return pa.RecordBatchReader.from_batches(READ_SCHEMA, batches)
 
 
 def read_part(
@@ -143,18 +150,19 @@ class StreamReads:
 
     def read(
         self, name: str, start: StreamPosition | None, end: StreamPosition | None, *, max_event_size: int
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> pa.RecordBatchReader:
         """Return the events from one place to another, as Arrow batches."""
         check_whole("max_event_size", max_event_size, least=1)
         parts = self.ranges(name, start, end, None)
-        return chain.from_iterable(map(partial(self.read_range, max_event_size=max_event_size), parts))
+        return as_reader(chain.from_iterable(map(partial(self.read_range, max_event_size=max_event_size), parts)))
 
-    def read_range(self, part: SegmentRange, *, max_event_size: int) -> Iterator[pa.RecordBatch]:
+    def read_range(self, part: SegmentRange, *, max_event_size: int) -> pa.RecordBatchReader:
         """Return the events of a part of one segment, as Arrow batches."""
         check_kind("part", part, SegmentRange)
         check_whole("max_event_size", max_event_size, least=1)
         segment = self._cuts.segment_at(EventPointer(part.stream, part.segment_id, part.start))
-        return read_part(segment, part, self.times(part.stream, part.segment_id), max_event_size=max_event_size)
+        times = self.times(part.stream, part.segment_id)
+        return as_reader(read_part(segment, part, times, max_event_size=max_event_size))
 
     def ranges(
         self, name: str, start: StreamPosition | None, end: StreamPosition | None, approx_bytes: int | None
@@ -192,7 +200,11 @@ class StreamReads:
                     if approx_bytes is None
                     else range_cuts(self._segments.of(state, segment), low, high, size=approx_bytes)
                 )
-                parts += [SegmentRange(name, segment, a, b) for a, b in pairwise([low, *cuts, high]) if a < b]
+                for begin, end_of_part in pairwise(chain([low], cuts, [high])):
+                    if begin < end_of_part:
+                        parts.append(SegmentRange(name, segment, begin, end_of_part))
+                    if len(parts) > _RANGES_MAX and approx_bytes is not None:
+                        raise BadArgument(f"more than {_RANGES_MAX:,} parts: use an approx_bytes above {approx_bytes}")
         return parts
 
     def next_cut(

@@ -14,7 +14,7 @@ from penstock.stream.format import Block, Chunk, Extent
 from penstock.stream.segment._large_event import LargeBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     import numpy.typing as npt
@@ -40,18 +40,38 @@ READ_SIZE: Final = 1 << 20
 
 
 class WakeUp:
-    """One thread waits, any thread notifies. A notification while no thread waits is kept for the next wait."""
+    """One thread waits, any thread notifies. A notification while no thread waits is kept for the next wait.
 
-    __slots__ = ("_gate",)
+    An event loop does not wait in a thread: it is called back instead.
+    """
+
+    __slots__ = ("_callback", "_gate")
 
     def __init__(self) -> None:
         self._gate = threading.Lock()
         self._gate.acquire()
+        self._callback: Callable[[], object] | None = None
 
     def notify(self) -> None:
         """Wake the waiting thread, or the next that waits."""
         with suppress(RuntimeError):  # it was notified already, and no thread has waited since
             self._gate.release()
+        if self._callback is not None:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+    def call_once(self, callback: Callable[[], object] | None) -> None:
+        """Call back with the next notification, in its thread, or at once if one was kept; None takes that back.
+
+        Two notifications at the same moment may both call back. The notification itself stays, for the next wait.
+        """
+        self._callback = callback
+        if callback is not None and self._gate.acquire(blocking=False):
+            self.notify()
 
     def wait(self, timeout: float | None) -> bool:
         """Return True when it is notified, False when the time is over; None waits for as long as it takes."""

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.errors import PenstockError
-from penstock.stream.format import SpliceLabel, StreamBlockHeader, read_block, read_header, without_keys
-from penstock.stream.segment._readable import READ_SIZE, event_border, is_border
+from penstock.errors import PenstockError, StoreClosed
+from penstock.stream.format import StreamBlockHeader, read_header, without_keys
+from penstock.stream.segment._readable import event_border, is_border
 from penstock.stream.segment._segment_log import Lookup, SegmentLog
+from penstock.stream.segment._segment_reads import SegmentReads
 from penstock.stream.segment._segment_writers import SegmentEnded, SegmentWriters, SentBlock, find_blocks
 from penstock.stream.segment._writer_table import no_owners
 
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from penstock.log import LogPosition, LogStream, MetadataManager, PendingLogAppend, PlogSizes, PlogStarts
-    from penstock.plog import LocatedBlocks
     from penstock.ports import Bytes, Clock
-    from penstock.stream.format import AnyBlock
     from penstock.stream.segment._readable import WakeUp
     from penstock.stream.segment._writer_table import Owners, WriterTable
 
@@ -63,7 +62,7 @@ class PendingBlock(msgspec.Struct, eq=False):
             raise
 
 
-class Segment:
+class Segment(SegmentReads):
     """One segment. ``inherit`` returns the table of writers that it begins with, ``owners`` whose they are."""
 
     def __init__(
@@ -79,6 +78,7 @@ class Segment:
         sizes: PlogSizes | None = None,
         keeps_keys: bool = True,
         head: tuple[int, int] = (0, 0),
+        known_end: tuple[int, int] | None = None,
     ) -> None:
         self.where, self._clock, self._keeps_keys = where, clock, keeps_keys
         self._log = SegmentLog(manager, log_name, where=where, sizes=sizes)
@@ -89,10 +89,12 @@ class Segment:
         self._watchers: list[WakeUp] = []
         self._total = 0  # events in the log, with those under way; known while the table is
         self._last_ms = -1  # when the last block was appended; -1: not known yet
-        self._is_frozen = False
+        self._is_frozen = self._is_closed = False
         self.ended = end is not None
         self.events = self.bytes = 0  # appended since the store was opened; what automatic scaling goes by
-        self.tail = end if end is not None else self._log.length
+        self.tail = end if end is not None else self._log.length if known_end is None else known_end[0]
+        if known_end is not None:
+            self._lookup.tail_counted = known_end
 
     def configure(self, sizes: PlogSizes, *, keeps_keys: bool) -> None:
         """Store keys from the next block on, or store none; let the plogs from the next one on have other sizes.
@@ -119,6 +121,10 @@ class Segment:
             if self._writers.table is None or self._writers.is_far:
                 self._keep_table_near()
             return self.submit_held(header, *parts)
+
+    def missing_log(self) -> tuple[str, PlogSizes | None] | None:
+        """Return the name and the sizes of the log that the first block needs; None if it is there, or none comes."""
+        return None if self._log.known is not None or self.ended else self._log.missing()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -342,43 +348,14 @@ class Segment:
 
     def _learn_table(self) -> WriterTable:
         """Read the table of writers, once nothing is under way."""
+        if self._is_closed:
+            raise StoreClosed("the store")
         if self._last is not None:
             with suppress(PenstockError):  # its writer reports it; here it only has to be over
                 self._last.result()
         self._see(self._writers.read())
         self._total = self._lookup.count_all()
         return self._table()
-
-    def blocks(self, offset: int, *, end: int | None = None, size: int = READ_SIZE) -> Iterator[AnyBlock]:
-        """Return the blocks from the one that holds ``offset`` on, as far as they were acknowledged.
-
-        They are about ``size`` bytes, at least one block if there is any. Some may hold no events.
-        """
-        stop = offset + size if end is None else min(offset + size, end)
-        for start, view, commit_ms in self.views(offset, stop):
-            yield read_block(view, where=self.where, start=start, commit_ms=commit_ms)
-
-    def views(self, offset: int, end: int) -> Iterator[tuple[int, memoryview, int]]:
-        """Return the blocks that hold any byte from ``offset`` to ``end``, as they are stored, and where they begin.
-
-        With each comes when it became part of the segment, if it was written before that, in a transaction; else 0.
-        """
-        stop = min(self.tail, end)
-        found = iter(()) if offset >= stop else self._log.with_data().labelled_blocks(offset, stop)
-        return ((start, view, _commit_ms(label)) for start, view, label in found)
-
-    def locate(self, offset: int, end: int) -> list[tuple[int, int, LocatedBlocks]]:
-        """Return where the blocks are that hold any byte from ``offset`` to ``end``, by plog, as :meth:`views` does."""
-        stop, log = min(self.tail, end), self._log.opened
-        found = [] if log is None or offset >= stop else log.locate(offset, stop)
-        return [(start, _commit_ms(label), located) for start, label, located in found]
-
-    def headers(self, offset: int) -> Iterator[StreamBlockHeader]:
-        """Return the headers of all blocks from ``offset`` on that are durable, shown or not."""
-        log, end = self._log.opened, self._log.length
-        if log is not None and offset < end:
-            for start, view in log.blocks(offset, end):
-                yield read_header(view, where=self.where, start=start)
 
     def is_border(self, offset: int) -> bool:
         """Whether an event begins or ends there, or the segment does."""
@@ -432,7 +409,31 @@ class Segment:
 
     def count_before(self, offset: int) -> int:
         """Return how many events lie before ``offset``, where one begins or ends; events that are gone count, too."""
+        known = self.known_end
+        if known is not None and known[0] == offset:
+            return known[1]
         return self._lookup.count_before(offset, is_final=self.ended or offset < self.tail)
+
+    @property
+    def known_end(self) -> tuple[int, int] | None:
+        """Where the last block ends and how many events lie before, if that is known without reading it.
+
+        The total is read first: where the last block that was submitted is one that readers see, it is counted, and no
+        other.
+        """
+        total, last, tail = self._total, self._last, self.tail
+        if self._is_frozen or self.ended or (last is not None and last.end != tail):
+            return None
+        if last is not None and self._writers.table is not None:
+            return tail, total
+        return self._lookup.tail_counted if self._lookup.tail_counted[0] == tail else None
+
+    def close(self) -> tuple[int, int] | None:
+        """Take no more blocks, because the store is about to be closed; return :attr:`known_end`, which stays true."""
+        with self._lock:
+            known = self.known_end
+            self._is_closed, self._writers.table = True, None  # without the table, nothing is appended
+            return known
 
     def watch(self, wake_up: WakeUp) -> None:
         """Notify the wake-up whenever there is something new."""
@@ -443,7 +444,3 @@ class Segment:
         """Stop notifying the wake-up."""
         with self._lock:
             self._watchers = [watcher for watcher in self._watchers if watcher is not wake_up]
-
-
-def _commit_ms(label: bytes) -> int:
-    return SpliceLabel.unpack(label).time_ms if label else 0

@@ -46,6 +46,10 @@ class SegmentLog:
             self.known = self._manager.log(self._name, sizes=self._sizes)
         return self.known
 
+    def missing(self) -> tuple[str, PlogSizes | None] | None:
+        """Return the name and the sizes of the log if it is still to be created, None if it is there."""
+        return None if self.opened is not None else (self._name, self._sizes)
+
     def with_data(self) -> LogStream:
         """Return the log of a segment that has data; ``NoSuchLog`` if it was truncated away, or its stream deleted."""
         log = self.opened
@@ -133,6 +137,7 @@ class Lookup:
         self.head = head
         self._times: dict[int, int] = {}
         self._counted = (-1, 0)  # the place and the count of the last answer
+        self.tail_counted = (-1, 0)  # the same of the last answer on a tail that may still move
 
     def time_at(self, offset: int) -> int:
         """Return when the byte at ``offset`` became part of the segment, in milliseconds since 1970."""
@@ -168,14 +173,16 @@ class Lookup:
 
         ``is_final`` is False for a tail that still moves: remembering its count would only push out another.
         """
-        counted = self._counted
-        if counted[0] == offset:
-            return counted[1]
+        for counted in (self._counted, self.tail_counted):
+            if counted[0] == offset:
+                return counted[1]
         if offset <= self.head[0]:
             return self.head[1]
         count = self._count_before(offset)
         if is_final:
             self._counted = (offset, count)
+        else:
+            self.tail_counted = (offset, count)
         return count
 
     def _count_before(self, offset: int) -> int:

@@ -14,6 +14,7 @@ from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent, N
 from penstock.log import RUN_MIN
 from penstock.model import EventPointer, StreamCut, check_kind
 from penstock.stream.catalog import advance
+from penstock.stream.segment._known_ends import KnownEnds
 from penstock.stream.segment._logs import plog_sizes, segment_log
 from penstock.stream.segment._segment import Segment
 from penstock.stream.segment._writer_table import inherit, writer_hash
@@ -40,6 +41,7 @@ class Segments:
         self._manager, self._catalog, self._logs, self._clock = manager, catalog, logs, clock
         self._open: dict[tuple[int, int], Segment] = {}
         self._lock = threading.Lock()
+        self._known_ends = KnownEnds(manager, catalog)
         self.small_plogs: set[tuple[str, int]] = set()
 
     def get(self, name: str, segment_id: int) -> Segment:
@@ -54,12 +56,18 @@ class Segments:
                 raise NoSuchStream(state.name)
             return self.opened(state, state.segments[segment_id])
 
-    def open_current(self, name: str) -> None:
-        """Open the segments that take events, one at a time, so that the catalog is not held for long."""
+    def open_current(self, name: str, *, unless_known: bool = False) -> None:
+        """Open the segments that take events, one at a time, so that the catalog is not held for long.
+
+        With ``unless_known``, do without those whose end is known.
+        """
         with self._catalog.lock:
             state = self._catalog.open_stream(name)
             missing = [
-                segment.segment_id for segment in state.current if (state.uid, segment.segment_id) not in self._open
+                segment.segment_id
+                for segment in state.current
+                if (state.uid, segment.segment_id) not in self._open
+                and not (unless_known and self.known_end(state, segment))
             ]
         for segment_id in missing:
             with suppress(KeyError, NoSuchStream):  # it is gone meanwhile
@@ -80,9 +88,24 @@ class Segments:
                     clock=self._clock,
                     sizes=plog_sizes(state, self._manager.partition.sizes),
                     keeps_keys=state.config.keep_keys,
+                    known_end=self._known_ends.take(state.uid, segment.segment_id),
                     head=(state.head.get(segment.segment_id, 0), state.head_counts.get(segment.segment_id, 0)),
                 )
             return found
+
+    def known_end(self, state: StreamState, segment: SegmentState) -> tuple[int, int] | None:
+        """Return where a segment ends that is not open, and how many events it has had; None if that is not known."""
+        return self._known_ends.get(state.uid, segment.segment_id) if segment.end is None else None
+
+    def note_ends(self) -> None:
+        """Note where segments end, for the next process that opens the store, which is about to be closed."""
+        self._known_ends.note(self.at_work())
+
+    def create_logs(self, segments: Iterable[Segment]) -> None:
+        """Create the logs that the first blocks of segments need, those of several segments together."""
+        missing = dict(found for segment in segments if (found := segment.missing_log()) is not None)
+        if len(missing) > 1:
+            self._manager.create_logs(missing)
 
     def _inherited(self, state: StreamState, segment: SegmentState) -> WriterTable:
         """Return the table of writers that a segment begins with: those of its predecessors."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from penstock.errors import BadArgument, StreamCorrupt
+from penstock.errors import StreamCorrupt
 from penstock.log import PlogSizes
-from penstock.model import StreamCut, Watermark
+from penstock.model import UNDECODABLE, StreamCut, Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,7 +47,7 @@ def unpack_watermark(data: memoryview, *, stream: str, offset: int) -> Watermark
     try:
         stored = _decoder.decode(data)
         return Watermark(stored.lower, stored.upper, StreamCut.of(stream, stored.cut))
-    except (msgspec.MsgspecError, BadArgument) as error:
+    except UNDECODABLE as error:
         raise StreamCorrupt(f"the watermarks of stream {stream}", offset=offset, reason=str(error)) from error
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from datetime import datetime
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.errors import BadArgument, PenstockError
+from penstock.errors import BadArgument, LogError, PenstockError
 from penstock.model import NextCut, StreamCut, Watermark, as_time, check_append_time, check_time, shown
 from penstock.stream.segment import watermark_log
 from penstock.stream.time._marks import WriterMark, bound_of, compare, judge, least_upper_bound, times_of
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from penstock.stream.time._writer_marks import WriterMarks
 
 __all__ = ["CutFinder", "Watermarks"]
+
+_RETURNED_MAX: Final = 1_000_000  # of one call: all of them are in memory
 
 
 class _Run(NamedTuple):
@@ -201,14 +203,25 @@ class Watermarks:
     def between(
         self, state: StreamState, start: int | StreamCut | None, end: int | StreamCut | None
     ) -> list[Watermark]:
-        """Return the watermarks from one place or time on, up to another."""
+        """Return the watermarks from one place or time on, up to another.
+
+        They are read without the catalog's lock, because there may be very many.
+        """
         begins, ends = (self._order(state, argument, place) for argument, place in (("start", start), ("end", end)))
-        log = self.log_of(state)
-        if log is None:
-            return []
-        first = log.border(begins).offset if start is not None else log.start
-        watermarks = (watermark for _, watermark in log.after(first))
-        return list(watermarks if end is None else takewhile(ends, watermarks))
+        while (log := self.log_of(state)) is not None:
+            kept_from = log.start
+            try:
+                first = log.border(begins).offset if start is not None else kept_from
+                watermarks = (watermark for _, watermark in log.after(first))
+                found = list(islice(watermarks if end is None else takewhile(ends, watermarks), _RETURNED_MAX + 1))
+            except (BadArgument, LogError):
+                if log.start == kept_from:
+                    raise
+                continue  # some were truncated away at this very moment
+            if len(found) > _RETURNED_MAX:
+                raise BadArgument(f"more than {_RETURNED_MAX:,} watermarks: use a later start or an earlier end")
+            return found
+        return []
 
     def _order(self, state: StreamState, argument: str, place: int | StreamCut | None) -> Callable[[Watermark], bool]:
         """Return a predicate: whether a watermark is before a time, or a place."""

@@ -237,6 +237,13 @@ class WriterMarks:
         with self._lock:
             return dict(self._marks.get(uid, {}))
 
+    def silences(self, uid: int) -> dict[str, float]:
+        """Return for how many seconds each writer of a stream that notes time has been silent."""
+        now = self._clock.elapsed()
+        with self._lock:
+            heard = self._heard.get(uid, {})
+            return {writer: now - heard.get(writer, self._opened) for writer in self._marks.get(uid, {})}
+
     def has_marks(self, uid: int) -> bool:
         """Whether a stream has writers that note time."""
         return bool(self._marks.get(uid))

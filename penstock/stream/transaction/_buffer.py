@@ -1,19 +1,21 @@
 """What a transaction holds in memory: events, one by one or as arrays, until they are put into blocks.
 
 However they came, they leave as arrays, one for each place that they go to, so nothing here is done event by event but
-what came so.
+what came so. A few events that came one by one leave as they are.
 """
 
 from __future__ import annotations
 
+import struct
+from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.stream.format import BLOCK_HEADER_SIZE, LENGTH_SIZE, WORDS_SIZE, headers_of_list
+from penstock.stream.format import BLOCK_HEADER_SIZE, KEYS, LENGTH_SIZE, WORDS_SIZE, headers_of_list, pack_key_list
 from penstock.stream.write import EventRows, array_lengths, concat_rows, split
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class EventsAtPlace:
         return Contents(last - first, *part.packed(), outputs)
 
 
+_FEW_EVENTS: Final = 64  # which are packed one by one more quickly than as arrays
 _EVENT_MEMORY: Final = 128  # of the objects for one event, besides its bytes
 _BATCH_MEMORY: Final = 2048  # the same of a batch
 
@@ -117,6 +120,29 @@ class TransactionBuffer:
             self._rows.append(EventRows(pa.array(self._events, pa.binary()), keys, headers))
             self._places.append(np.array(self._positions))
             self._events, self._keys, self._headers, self._positions = [], [], [], []
+
+    def contents(self, lows: Sequence[float], *, keeps_keys: bool) -> dict[int, Contents]:
+        """Return the events as the contents of one block for each of some ranges, as :meth:`by_place` divides them."""
+        if self._rows or len(self._events) > _FEW_EVENTS or any(self._headers):
+            by_place = self.by_place(lows, keeps_keys=keeps_keys)
+            return {place: events.in_one() for place, events in by_place.items()}
+        chosen: dict[int, list[int]] = {}
+        for index, position in enumerate(self._positions):
+            chosen.setdefault(bisect_right(lows, position) - 1, []).append(index)
+        return {place: self._few(chosen[place], keeps_keys=keeps_keys) for place in sorted(chosen)}
+
+    def _few(self, chosen: Sequence[int], *, keeps_keys: bool) -> Contents:
+        """Return a few events as the contents of a block: to make arrays of them would take longer than all of it."""
+        events, keys = [self._events[index] for index in chosen], [self._keys[index] for index in chosen]
+        words = struct.pack(f">{len(events)}I", *map(len, events))
+        stored = pack_key_list(keys) if keeps_keys and keys.count(None) < len(keys) else []
+        starts = dict(zip(chosen, accumulate(map(len, events), initial=BLOCK_HEADER_SIZE), strict=False))
+        outputs = [
+            (output, starts[index] + LENGTH_SIZE * chosen.index(index))
+            for index, output in self._outputs
+            if index in starts
+        ]
+        return Contents(len(events), KEYS if stored else 0, [words, b"".join(events), *stored], outputs)
 
     def by_place(self, lows: Sequence[float], *, keeps_keys: bool) -> dict[int, EventsAtPlace]:
         """Return the events by which of some ranges has their key; ``lows`` are where those begin, in order.

@@ -26,6 +26,7 @@ import msgspec
 
 from penstock.errors import CommitUnfinished, PenstockError, StreamSealed, WrongPosition
 from penstock.stream.format import (
+    BLOCK_HEADER_SIZE,
     NO_SEGMENT,
     Committed,
     Committing,
@@ -107,7 +108,7 @@ class Commits:
         The record comes first in the journal, so after a crash the block is there only if the record is. Whether a
         record is there without its block is found out when the store is opened.
         """
-        size = len(header.pack()) + sum(map(len, parts))
+        size = BLOCK_HEADER_SIZE + sum(map(len, parts))
         while True:
             place = segment.own_log().next_append(size)
             record = msgspec.structs.replace(record, segment=number, end=place.start + size)

@@ -98,6 +98,11 @@ class LocalTransaction:
         return self._why
 
     @property
+    def lease_left_s(self) -> float:
+        """The seconds until it is aborted, unless it is pinged or written to."""
+        return max(0.0, self._deadline - self._transactions.clock.elapsed())
+
+    @property
     def _keeps_keys(self) -> bool:
         return self._transactions.catalog.keeps_keys(self.stream)
 
@@ -252,7 +257,11 @@ class LocalTransaction:
                 return
             self._check_closed()
             self._spill()
-            parts = self._logs.settle()
+            try:
+                parts = self._logs.settle()
+            except PenstockError as error:
+                self._abort_if_lost(error)
+                raise
             self._logs.release()
             try:
                 with self._transactions.catalog.lock:
@@ -300,20 +309,26 @@ class LocalTransaction:
                 else:
                     self._spill()
                     self._logs.commit()
-            except BaseException:
+            except BaseException as error:
                 if self.id in self._transactions.catalog.commits:
                     self._end("committed", "its commit is on record, and is finished once the disk lets it")
+                self._abort_if_lost(error)
                 raise
             self._end("committed", "it was committed")
             self._logs.drop()  # those of events that were aborted
             self._transactions.marks.note_activity(self.stream, self._logs.uid, self.writer_id)
             self._transactions.note_time(self.stream, self._logs.uid, self.writer_id, timestamp)
 
+    def _abort_if_lost(self, error: BaseException) -> None:
+        """Abort if events that were added are lost: the transaction could never be committed as a whole."""
+        if self._logs.is_lost:
+            self._abort(f"writing to it failed ({error})")
+
     def _copy(self) -> None:
         with self._transactions.catalog.lock:
             current = self._logs.stream_state().current
-            by_place = self._buffer.by_place([segment.low for segment in current], keeps_keys=self._keeps_keys)
-            blocks = {current[place].segment_id: events.in_one() for place, events in by_place.items()}
+            contents = self._buffer.contents([segment.low for segment in current], keeps_keys=self._keeps_keys)
+            blocks = {current[place].segment_id: content for place, content in contents.items()}
             starts = self._transactions.commits.copy(self.stream, self.id, blocks)
         for segment, block in blocks.items():
             for output, offset in block.outputs:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.errors import BadArgument, CommitUnfinished, NoSuchStream, StreamSealed, TransactionEnded
+from penstock.errors import (
+    BadArgument,
+    CommitUnfinished,
+    LogError,
+    NoSuchStream,
+    PenstockError,
+    StreamSealed,
+    TransactionEnded,
+)
 from penstock.log import PlogSizes
 from penstock.model import EventPointer
 from penstock.stream.format import (
@@ -49,12 +58,14 @@ class TransactionLogs:
         self._transaction = transaction or transactions.new_id()
         self.uid: Final = uid
         self._lock = threading.Lock()  # held while a log is created, by any thread that writes a large event
-        self._is_dropped = False
+        self._is_dropped = self._is_committed = False
         self._find_parts()
         self._open: dict[int, LogStream] = {}  # logs that take small events, by part
         self._last: dict[str, PendingLogAppend] = {}
+        self.is_lost = False  # whether an append has failed, with the events in it
         self._extents: list[tuple[LogStream, StreamBlockHeader, bytes]] = []  # written at the commit, with its time
         self._names: list[str] = []
+        self._made: list[LogStream] = []
         self._outputs: list[tuple[int, int, EventOutputStream]] = []  # part, offset in it, output
 
     def _find_parts(self) -> None:
@@ -76,6 +87,14 @@ class TransactionLogs:
         """Whether the transaction has any log."""
         return bool(self._names)
 
+    def size_under_way(self) -> int:
+        """Return how many bytes the logs have, durable or not yet; 0 once they are part of the stream, or dropped."""
+        with self._lock:
+            logs = [] if self._is_dropped or self._is_committed else list(self._made)
+        with suppress(LogError):  # they are gone meanwhile
+            return sum(log.next_append(0).start for log in logs)
+        return 0
+
     def new_log(self, sizes: PlogSizes | None = None) -> LogStream:
         """Create a log of the transaction."""
         with self._lock:
@@ -88,7 +107,9 @@ class TransactionLogs:
                 )
             name = f"t{self._transaction}.{len(self._names)}"
             self._names.append(name)
-            return self._transactions.logs.new(name, sizes)
+            log = self._transactions.logs.new(name, sizes)
+            self._made.append(log)
+            return log
 
     def new_large_log(self) -> LogStream:
         """Create a log for a large event: with few plogs, because each costs several syncs."""
@@ -153,8 +174,12 @@ class TransactionLogs:
             log, header, extent = self._extents[0]
             self._last[log.name] = log.submit(header.pack_at(self._now_ms(), header.before), extent)
             del self._extents[0]
-        for pending in self._last.values():
-            pending.result()
+        try:
+            for pending in self._last.values():
+                pending.result()
+        except PenstockError:
+            self.is_lost = True
+            raise
         return [part for part in self.parts if part.logs]
 
     def release(self) -> None:
@@ -197,6 +222,7 @@ class TransactionLogs:
         except CommitUnfinished:
             self._transactions.wake()  # maintenance finishes the commit
             raise
+        self._is_committed = True
         return EventPointer(self._stream, segment, start + offset)
 
     def abandon(self, write: LargeWrite) -> None:

@@ -16,12 +16,14 @@ from penstock.stream.write._batch import (
     split,
 )
 from penstock.stream.write._flush import Pump
-from penstock.stream.write._host import KnownWriter, OpenLane, Writers
+from penstock.stream.write._host import KnownWriter, OpenLane, WritableSegment, Writers
 from penstock.stream.write._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite, place_at
 from penstock.stream.write._managed_writer import ManagedWriter
-from penstock.stream.write._writer import EVENT_SIZE_MAX, StreamWriter, check_writer
+from penstock.stream.write._ready_writer import ReadyWriter, WouldWait
+from penstock.stream.write._writer import BUFFER_SIZE, EVENT_SIZE_MAX, StreamWriter, check_writer
 
 __all__ = [
+    "BUFFER_SIZE",
     "CHUNK_SIZE",
     "EVENT_SIZE_MAX",
     "Ack",
@@ -35,7 +37,10 @@ __all__ = [
     "ManagedWriter",
     "OpenLane",
     "Pump",
+    "ReadyWriter",
     "StreamWriter",
+    "WouldWait",
+    "WritableSegment",
     "Writers",
     "around_large",
     "array_lengths",

@@ -217,6 +217,8 @@ class Flusher:
         """
         unsent: list[BlockPlan] = []
         sent: list[tuple[BlockPlan, Bytes, Pending]] = []
+        if len(loads) > 1:
+            self._host.prepare([lane.segment for lane, _ in loads])
         for lane, plans in loads:
             for plan in plans:
                 flush_segments = segments if plan is plans[-1] else 0

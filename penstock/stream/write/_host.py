@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
     from penstock.model import EventPointer
@@ -157,6 +157,9 @@ class WriterHost(Protocol):
 
     def lanes(self, stream: str) -> tuple[int, list[OpenLane], bool]:
         """Return the number of a stream, the segments that take events now, by key range, and whether it keeps keys."""
+
+    def prepare(self, segments: Iterable[WritableSegment]) -> None:
+        """Prepare segments for blocks that are about to be appended to all of them."""
 
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
         """Return the number up to which all events of a writer are durable, and the highest it has used."""

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from penstock.stream.write._large_write import EventOutputStream
     from penstock.stream.write._managed_writer import ManagedWriter
 
-__all__ = ["EVENT_SIZE_MAX", "StreamWriter", "check_writer"]
+__all__ = ["BUFFER_SIZE", "EVENT_SIZE_MAX", "StreamWriter", "check_writer"]
 
 EVENT_SIZE_MAX: Final = 1 << 20
-_BUFFER_SIZE: Final = 1 << 20  # the thread that reaches it flushes
+BUFFER_SIZE: Final = 8 << 20  # the thread that reaches it flushes: the more blocks at once, the less it waits
 
 
 class StreamWriter:
@@ -116,7 +116,7 @@ class StreamWriter:
                 raise
         if not self._open.is_pumped:
             self._open.call_pump()
-        elif waiting > _BUFFER_SIZE:
+        elif waiting > BUFFER_SIZE:
             self._flush_if_full()
         return ack
 
@@ -263,14 +263,14 @@ class StreamWriter:
 
     def _flush_or_pump(self) -> None:
         """Flush if the buffer is full; otherwise the pump is going to."""
-        if self._lanes.size > _BUFFER_SIZE:
+        if self._lanes.size > BUFFER_SIZE:
             self._flush_if_full()
         elif not self._open.is_pumped:
             self._open.call_pump()
 
     def _flush_if_full(self) -> None:
         """Flush, unless another thread did meanwhile; so a full buffer holds back the thread that fills it."""
-        self._flusher.holding(lambda: self._flusher.flush() if self._lanes.size > _BUFFER_SIZE else None)
+        self._flusher.holding(lambda: self._flusher.flush() if self._lanes.size > BUFFER_SIZE else None)
 
     # The end
 

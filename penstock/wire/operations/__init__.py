@@ -5,7 +5,18 @@ before anything is touched. An operation is an action, unless its description sa
 name, and its body has the arguments in the order of the fields.
 """
 
-from penstock.wire.operations import groups, readers, repositories, sessions, streams, transactions, writers
+from penstock.wire.operations import (
+    clusters,
+    groups,
+    overviews,
+    readers,
+    repositories,
+    sessions,
+    snapshots,
+    streams,
+    transactions,
+    writers,
+)
 from penstock.wire.operations._arguments import FIND_MAX, WATERMARKS_MAX
 from penstock.wire.operations._operation import OPERATIONS, SHORT_SIZE, About, Operation, Permission, check_form, parse
 
@@ -18,11 +29,14 @@ __all__ = [
     "Operation",
     "Permission",
     "check_form",
+    "clusters",
     "groups",
+    "overviews",
     "parse",
     "readers",
     "repositories",
     "sessions",
+    "snapshots",
     "streams",
     "transactions",
     "writers",

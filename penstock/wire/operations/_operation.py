@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar, get_ar
 import msgspec
 
 from penstock.errors import BadArgument
-from penstock.model import shown
+from penstock.model import UNDECODABLE, shown
 from penstock.wire.operations._arguments import as_group_place, wire_form
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def check_form(name: str, message: bytes | memoryview) -> None:
         raise BadArgument(f"there is no operation {shown(name)}")
     try:
         _form_decoder(kind).decode(message)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise BadArgument(kind.refusal(str(error).replace("$[1]", "$"))) from None
 
 

@@ -115,8 +115,8 @@ class SteppedObjects(MemoryObjects):
     def delete(self, *names: str) -> None:
         self._await(lambda: super(SteppedObjects, self).delete(*names))
 
-    def names(self, prefix: str) -> Iterator[str]:
-        names = list(super().names(prefix))
+    def names(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        names = list(super().names(prefix, after=after))
         return iter(names[: max(len(names) - self.late_names, 0)])
 
 

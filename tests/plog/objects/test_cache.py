@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from penstock.errors import NoSuchObject, StorageUnavailable
+from penstock.plog.objects import ObjectPlogs, ObjectSettings
 from penstock.plog.objects._cache import ObjectCache
 from penstock.plog.objects._chunk_files import CHUNK_SIZE
 from penstock.testing import FaultyObjects, MemoryObjects, ObjectFault
@@ -20,6 +21,8 @@ from penstock.testing import FaultyObjects, MemoryObjects, ObjectFault
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from penstock.model import PlogId
 
 MIB: Final = 1 << 20
 BIG: Final = random.Random(1).randbytes(64 << 10) * 144  # 9 MiB: two chunks, and a quarter
@@ -227,3 +230,30 @@ def test_without_a_usable_folder_reads_go_on(
     assert [record.getMessage() for record in caplog.records] == [
         "the cache is given up: No space left on device; reads go to memory:"
     ]
+
+
+def test_a_compacted_plog_is_read_from_the_cache_alone(tmp_path: Path) -> None:
+    """Its object says where its blocks are; a request for that took a quarter of the time of a cached read."""
+    objects = FaultyObjects(MemoryObjects())
+    settings = ObjectSettings(group_wait_s=0, compact_size_min=1)
+
+    def read(plog_id: PlogId) -> tuple[bytes, int]:
+        with ObjectPlogs(objects, settings=settings, cache=cache_of(objects, tmp_path)) as plogs:
+            objects.calls.clear()
+            return bytes(plogs.read(plog_id, 0, 12)), objects.calls["get_range"]
+
+    with ObjectPlogs(objects, settings=settings) as plogs:
+        plog_id = plogs.create(size=100)
+        plogs.append(plog_id, 0, b"some ")
+        plogs.append(plog_id, 5, b"bytes..")
+        plogs.seal(plog_id, 12)
+        while not any(name.endswith(".plog") for name in objects.names("plogs/")):
+            plogs.check_running()  # it is compacted in the background
+    assert read(plog_id) == (b"some bytes..", 1)
+    assert read(plog_id) == (b"some bytes..", 0)
+    (file,) = tmp_path.glob("*.chunks")
+    damaged = bytearray(file.read_bytes())
+    damaged[65536 + 30] ^= 1  # in the state of the plog
+    file.write_bytes(damaged)
+    assert read(plog_id) == (b"some bytes..", 2)
+    assert read(plog_id) == (b"some bytes..", 0)

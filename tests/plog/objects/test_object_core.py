@@ -137,7 +137,7 @@ def test_sealed_plogs_are_compacted_within_the_allowance_and_small_ones_when_the
     retained = {0: 5000, 1: 100, 2: 7000, 3: 2000}
 
     def planned(allowance: float, size_max: int) -> list[int]:
-        tasks = plan(state, retained, replace(settings, journal_size_max=size_max), allowance)
+        tasks = plan(state.plogs, retained, replace(settings, journal_size_max=size_max), allowance)
         return [int.from_bytes(task.uid, "big") for task in tasks]
 
     assert planned(1e9, 1 << 30) == [0, 3]

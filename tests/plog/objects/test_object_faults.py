@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import FormatUnknown, JournalCorrupt, NoSuchPlog, StorageUnavailable, StorageUnusable, StoreFenced
-from penstock.plog.objects import ObjectPlogs, ObjectSettings, _requests
+from penstock.plog.objects import ObjectPlogs, ObjectSettings, _closing, _requests
 from penstock.testing import FaultyObjects, MemoryObjects, ObjectFault
 from tests.plog.conftest import crowded
 from tests.plog.objects.test_object_kill import Expected, leftovers, life
 
 if TYPE_CHECKING:
     from penstock.ports import Bytes
+    from penstock.testing._faulty_objects import ObjectCall
 
 
 @pytest.fixture(autouse=True)
@@ -198,7 +199,7 @@ def test_a_process_that_ends_while_it_makes_a_store_leaves_a_new_one() -> None:
 
 
 def test_opening_a_store_of_many_plogs_takes_few_requests() -> None:
-    """Nothing is listed, and no object of a plog is looked at before it is used."""
+    """One listing shows that the journal ends where it seems to; no object of a plog is looked at before it is used."""
     bucket = MemoryObjects()
     settings = ObjectSettings(group_wait_s=0, compact_size_min=100)
     with ObjectPlogs(bucket, settings=settings) as plogs:
@@ -210,7 +211,7 @@ def test_opening_a_store_of_many_plogs_takes_few_requests() -> None:
     objects = FaultyObjects(bucket)
     with ObjectPlogs(objects, settings=settings) as plogs:
         assert sum(objects.calls.values()) < 20
-        assert objects.calls["names"] == 0
+        assert objects.calls["names"] == 1
         assert {plogs.info(plog_id).length for plog_id in plog_ids} == {200}
         assert bytes(plogs.read(plog_ids[7], 190, 10)) == bytes(10)
 
@@ -252,3 +253,46 @@ def test_a_plog_that_is_deleted_while_it_is_read_is_missing_and_not_damaged() ->
         is_deleted.clear()
         with pytest.raises(NoSuchPlog):
             plogs.read(plog_id, 0, 4)
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["fails", "hangs"])
+@pytest.mark.parametrize("call", ["put_new", "replace"])
+def test_closing_does_not_wait_for_a_bucket_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, *, call: ObjectCall, hangs: bool
+) -> None:
+    """A server that is stopped is killed after some seconds; it says before what it knows, and loses nothing."""
+    monkeypatch.setattr(_closing, "SILENCE_MAX_S", 0.1)
+    monkeypatch.setattr(_closing, "_LOOK_S", 0.01)
+    bucket, gate, looks = MemoryObjects(), threading.Event(), threading.Semaphore(0)
+    gate.set()
+
+    def delay(made: str, _: str) -> None:
+        if made == call:
+            assert gate.wait(20)
+
+    objects = FaultyObjects(bucket, delay=delay)
+    plogs = ObjectPlogs(objects, settings=ObjectSettings(group_wait_s=0))
+    plog_id = plogs.create(size=100)
+    is_waiting = plogs._watch._is_waiting
+
+    def counted() -> bool:
+        looks.release()
+        return is_waiting()
+
+    monkeypatch.setattr(plogs._watch, "_is_waiting", counted)
+    plogs.prepare_close()
+    for _ in range(20):
+        looks.acquire()
+    assert plogs.append(plog_id, 0, b"safe") == 4, "a store that waits for nothing is not given up"
+    if hangs:
+        gate.clear()
+    else:
+        objects.fail(ObjectFault.LOST, on=call, call=None)
+    if call == "put_new":
+        with pytest.raises(StorageUnavailable, match="is being closed"):
+            plogs.append(plog_id, 4, b"lost")
+    with pytest.raises(StorageUnavailable, match="is being closed"):
+        plogs.close()
+    gate.set()
+    with ObjectPlogs(bucket) as again:
+        assert bytes(again.read(plog_id, 0, 4)) == b"safe"

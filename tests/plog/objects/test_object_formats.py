@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import FormatUnknown, JournalCorrupt, PlogCorrupt
 from penstock.model import PlogId
-from penstock.plog.objects._checkpoint import StoreCheckpoint, pack_checkpoint, unpack_checkpoint
+from penstock.plog.objects._checkpoint import CheckpointCopy, StoreCheckpoint, pack_checkpoint, unpack_checkpoint
 from penstock.plog.objects._records import (
     AppendRecord,
     CreateRecord,
@@ -20,7 +20,7 @@ from penstock.plog.objects._records import (
     pack_table,
     unpack_table,
 )
-from penstock.plog.objects._state import Home, PlogState, StoreState
+from penstock.plog.objects._state import BlockRun, Home, PlogState, StoreState
 from penstock.plog.objects._stored import pack_plog, store_plog, unpack_plog
 
 UID = bytes(range(16))
@@ -51,10 +51,10 @@ def sealed_plog() -> PlogState:
 
 
 def test_journal_object_has_these_bytes() -> None:
-    """Stored since format 1."""
+    """Stored since format 2."""
     data = table([DeleteRecord(UID)], data_size=0)
     assert bytes(data).hex() == (
-        "50454e534a524e4c00010000000000000000000000000003000000000000000900000000000000000000000000000000"
+        "50454e534a524e4c00020000000000000000000000000003000000000000000900000000000000000000000000000000"
         "00000015" + bytes(data[52:56]).hex() + "0000000000000000" + bytes(data[64:68]).hex() + "919204c410" + UID.hex()
     )
 
@@ -175,3 +175,23 @@ def test_what_a_seal_cuts_off_is_not_compacted() -> None:
     plog.seal(0)
     plog.drop_cut_off()
     assert (list(plog.starts), plog.written, plog.extents) == ([], 0, [])
+
+
+def test_a_checkpoint_is_of_the_moment_at_which_it_was_copied() -> None:
+    """It is packed without the lock; a change that slipped in would be applied again from the journal."""
+    state, other = StoreState(), bytes(16)
+    for record in RECORDS[:2]:
+        state.apply(record, number=1, epoch=1, data_start=68, where="object")
+    state.homes[other] = Home(PlogId("local", "main", other.hex()), "plogs/other/1.plog", 5, 10)
+    checkpoint = StoreCheckpoint(2, 1, 1, TOKEN, "owner", state, {1: 100})
+    expected = pack_checkpoint(checkpoint)
+    copy = CheckpointCopy(checkpoint)
+    state.apply(RECORDS[2], number=2, epoch=1, data_start=68, where="object")
+    state.apply(RECORDS[3], number=2, epoch=1, data_start=68, where="object")
+    state.apply(DeleteRecord(other), number=2, epoch=1, data_start=68, where="object")
+    assert copy.pack() == expected
+    changed = unpack_checkpoint(memoryview(pack_checkpoint(checkpoint)), where="object").state
+    assert (changed.plogs[UID].sealed, changed.plogs[UID].written, changed.homes) == (True, 9, {})
+    changed.plogs[UID].move(BlockRun("plogs/moved", 0, *changed.plogs[UID].extents[0][2:]))
+    moved = StoreCheckpoint(2, 1, 1, TOKEN, "owner", changed, {1: 100})
+    assert b"plogs/moved" in pack_checkpoint(moved)

@@ -37,7 +37,7 @@ class MortalObjects:
         self.put_new, self.replace = self._mortal(bucket.put_new), self._mortal(bucket.replace)
         self.get, self.get_range = self._mortal(bucket.get), self._mortal(bucket.get_range)
         self.delete, self.exists = self._mortal(bucket.delete), self._mortal(bucket.exists)
-        self.names, self.close = self._mortal(bucket.names), bucket.close
+        self.names, self.sizes, self.close = self._mortal(bucket.names), bucket.sizes, bucket.close
 
     @property
     def is_dead(self) -> bool:

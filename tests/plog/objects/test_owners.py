@@ -10,6 +10,7 @@ import pytest
 from penstock.errors import PenstockError, StoreFenced
 from penstock.plog.objects import _commit, _maintenance, _take_over
 from penstock.plog.objects._records import journal_name
+from penstock.plog.objects._state import journal_needed
 from tests.plog.objects import actors
 from tests.plog.objects.actors import Owner, SteppedObjects, contents
 from tests.sampling import examples
@@ -210,7 +211,7 @@ def _objects_are_deleted_without_a_checkpoint(patch: pytest.MonkeyPatch) -> None
 
     def delete_first(self: _maintenance.StoreMaintenance) -> None:
         journal = self._journal
-        needed = journal.state.journal_needed()
+        needed = journal_needed(journal.state.plogs.values())
         self._delete_journal([number for number in journal.retained if number not in needed])
         checkpoint(self)
 

@@ -58,10 +58,10 @@ def test_a_snapshot_that_is_cut_short_does_not_count(folder: Path, monkeypatch: 
     with open_store(folder, sizes=sizes) as store:
         for number in range(1500):
             store.create_stream(f"a/s{number}", config=StreamConfig(tags=("x" * 250,)))
-        monkeypatch.setattr(_catalog, "snapshot_appends", lambda state: [next(iter(snapshot_appends(state)))])
-        monkeypatch.setattr(type(store.catalog._log), "truncate", lambda *_: None)
-        store.catalog._write_snapshot()
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(_catalog, "snapshot_appends", lambda state: [next(iter(snapshot_appends(state)))])
+            patch.setattr(type(store.catalog._log), "truncate", lambda *_: None)
+            store.catalog._write_snapshot()
         store.seal_stream("a/s1499")
         store.create_stream("a/last")
     for _ in range(2):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import DataTruncated, NoSuchEvent
+from penstock.errors import BadArgument, DataTruncated, NoSuchEvent
 from penstock.model import ByConsumption, SegmentRange, StreamConfig
 from tests.stream.write.test_writer import STREAM, all_events
 
@@ -35,6 +35,17 @@ def test_a_part_that_is_not_there_is_refused(store: Engine, part: SegmentRange, 
     write(store, b"event")
     with pytest.raises(error):
         list(store.read_range(part))
+
+
+def test_a_stream_is_not_cut_into_very_many_parts(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server has all of them in memory: with one byte each, a user who may read could take all of it."""
+    monkeypatch.setattr("penstock.stream.read._stream_reads._RANGES_MAX", 10)
+    store.create_stream(STREAM)
+    for _ in range(15):
+        write(store, b"x" * 100)
+    with pytest.raises(BadArgument, match="more than 10 parts: use an approx_bytes above 1"):
+        store.segment_ranges(STREAM, approx_bytes=1)
+    assert len(store.segment_ranges(STREAM, approx_bytes=1000)) in range(2, 11)
 
 
 def test_what_is_truncated_away_while_it_is_read_is_told(store: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cpo import open_cpo
-from penstock.errors import DiskFull, LogFenced, StreamCorrupt, WrongPosition
+from penstock.embedded import open_store
+from penstock.errors import BadArgument, DiskFull, LogFenced, StreamCorrupt, WrongPosition
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import TIME_MAX, Watermark
 from penstock.plog import FilePlogs
@@ -276,3 +278,29 @@ def test_an_append_that_failed_is_looked_for_when_the_log_is_opened_again(
         assert log.last.lower in (1, 2)
         log.append(watermark(3))
         assert lowers(opened(manager))[-1] == 3
+
+
+def test_many_watermarks_are_read_without_the_lock_of_the_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others who create, commit or register anything would wait: for a second if there are 100,000."""
+    monkeypatch.setattr("penstock.stream.time._watermarks._RETURNED_MAX", 20)
+    with open_store("memory:") as store, ThreadPoolExecutor() as threads:
+        store.create_stream("plant/readings")
+        head = store.head("plant/readings")
+        store.add_watermarks("plant/readings", [Watermark(time, time, head) for time in range(1, 22)])
+        after, was_free = WatermarkLog.after, list[bool]()
+
+        def look_at_lock() -> bool:
+            is_free = store.catalog.lock.acquire(timeout=0.2)
+            if is_free:
+                store.catalog.lock.release()
+            return is_free
+
+        def watched(log: WatermarkLog, offset: int) -> Iterator[tuple[int, Watermark]]:
+            was_free.append(threads.submit(look_at_lock).result())
+            return after(log, offset)
+
+        monkeypatch.setattr(WatermarkLog, "after", watched)
+        assert [mark.lower for mark in store.watermarks("plant/readings", 2)] == [*range(2, 22)]
+        with pytest.raises(BadArgument, match="more than 20 watermarks: use a later start or an earlier end"):
+            store.watermarks("plant/readings")
+        assert was_free == [True, True]

@@ -24,7 +24,7 @@ from penstock.log import PlogSizes
 from penstock.model import TIME_MAX, StreamConfig, StreamCut, TimeWindow, Watermark
 from penstock.plog import FilePlogs
 from penstock.stream.segment import watermark_log
-from penstock.stream.segment._segment import PendingBlock, Segment
+from penstock.stream.segment._segment import Segment
 from penstock.stream.time import _watermarks
 from penstock.stream.time._marks import MarkStatus
 from penstock.stream.time._watermark_log import WATERMARK_LOG_SIZES
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.stream import Engine
+    from penstock.stream.segment._segment import PendingBlock
 
 HALVES = [(0.0, 0.5), (0.5, 1.0)]
 BAD_TIMES: list[Any] = [-1, TIME_MAX + 1, 10**30, True, 1.5, float("nan"), "5", None]
@@ -629,21 +630,26 @@ def test_a_time_noted_while_a_segment_ends_is_marked_with_what_moves_on(
 ) -> None:
     """No other call would fetch it: there is nothing left to send."""
     store, writer = timed.store, timed.begin(10)
-    writer.write_event(b"event", key="key")
-    store.scale_stream(STREAM, [0], HALVES)
-    sent = Flusher._send
-    notes = iter([20])
-
-    def send(self: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-        rest = sent(self, *args, **options)
-        for time in notes:
-            self.note_time(time)
-        return rest
-
-    monkeypatch.setattr(Flusher, "_send", send)
+    with writer._flusher.flush_lock:  # so that the event still waits when its segment ends
+        writer.write_event(b"event", key="key")
+        store.scale_stream(STREAM, [0], HALVES)
+        _note_within_the_next_flush(20, monkeypatch)
     writer.flush()
     timed.run_pass()
     assert timed.store.watermarks(STREAM)[-1] == at_tail(store, 20)
+
+
+def _note_within_the_next_flush(time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Flusher._send
+    notes = iter([time])
+
+    def send(self: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        rest = sent(self, *args, **options)
+        for noted in notes:
+            self.note_time(noted)
+        return rest
+
+    monkeypatch.setattr(Flusher, "_send", send)
 
 
 def test_an_event_of_a_segment_that_is_gone_keeps_to_the_times_before_it(timed: Timed) -> None:

@@ -771,6 +771,7 @@ def test_an_event_that_fails_without_a_number_leaves_the_writer_as_it_was(cpo: C
 def test_writing_and_reading_take_the_memory_of_a_chunk_or_two(folder: Path) -> None:
     """Whatever the size of the event: 64 MiB here, a film tomorrow."""
     piece, count = pattern(64 << 10), 1024
+    pa.array([None])  # at its first use pyarrow imports pandas, which would be measured, too
     with open_store(folder) as store:
         store.create_stream(STREAM)
         with store.writer(STREAM) as writer:

@@ -1,20 +1,26 @@
 """``penstock repo bundle create``: write revisions into a file."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli._output import JsonOption, count_of, print_json
+from penstock.cli._output_file import is_standard_output
 from penstock.cli._store import STORE_DEFAULT, StoreOption
-from penstock.cli.repo._contents import ContentsArgument, opened_contents, read_revision
+from penstock.cli.repo._contents import ContentsArgument, opened_contents
+from penstock.cli.repo._places import read_revision
 
 EXAMPLE = "penstock repo bundle create code/project project.bundle"
 
 
 def create(
     stream: ContentsArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The bundle to write.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="The bundle to write. An existing file is replaced when it is complete."),
+    ],
     *,
     revision: Annotated[
         list[str] | None,
@@ -33,13 +39,17 @@ def create(
     """
     from penstock.repo import Between, Bundle, Everything, key_name
 
+    prints = is_standard_output(file)
+    target = sys.stdout.buffer if prints else file
     with opened_contents(stream, store) as contents:
         if revision or known:
             heads = [read_revision(contents, name) for name in revision or ()] or contents.heads()
             search = Between(heads, [read_revision(contents, name) for name in known or ()])
-            result = Bundle.write(file, contents.get_repository_stream(search), refs=contents.refs())
+            result = Bundle.write(target, contents.get_repository_stream(search), refs=contents.refs())
         else:
-            result = Bundle.write(file, contents.get_repository_stream(Everything()))
+            result = Bundle.write(target, contents.get_repository_stream(Everything()))
+    if prints:
+        return
     if as_json:
         missing = [key_name(key) for key in result.missing]
         print_json({"bundle": str(file), "items": result.items, "missing": missing})

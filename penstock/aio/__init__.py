@@ -1,0 +1,34 @@
+"""Penstock for asyncio: the same stores, streams, writers and readers, whose methods are awaited.
+
+>>> from penstock import aio
+>>> async def main():
+...     async with aio.connect("memory:") as store:
+...         await store.create_stream("plant/readings")
+
+Single events are written and read in the event loop itself; what waits for the disk or a server runs in threads of the
+store, one call for many events. No thread waits where there is nothing to read.
+"""
+
+from penstock.aio._acks import AsyncAck
+from penstock.aio._batches import AsyncBatches
+from penstock.aio._event_files import AsyncEventInputStream, AsyncEventOutputStream
+from penstock.aio._group import AsyncReaderGroup
+from penstock.aio._reader import AsyncReader
+from penstock.aio._store import AsyncStore, connect
+from penstock.aio._transaction import AsyncOpenTransaction, AsyncTransaction, AsyncTransactionalWriter
+from penstock.aio._writer import AsyncStreamWriter
+
+__all__ = [
+    "AsyncAck",
+    "AsyncBatches",
+    "AsyncEventInputStream",
+    "AsyncEventOutputStream",
+    "AsyncOpenTransaction",
+    "AsyncReader",
+    "AsyncReaderGroup",
+    "AsyncStore",
+    "AsyncStreamWriter",
+    "AsyncTransaction",
+    "AsyncTransactionalWriter",
+    "connect",
+]

@@ -1,0 +1,129 @@
+// The console: who is signed in, which page is shown, and whether the server answers.
+
+import { ApiError, get, listen, repeat, send } from "./api.js";
+import { h, morph } from "./dom.js";
+import { clusterPage, healthPage } from "./page_health.js";
+import { streamPage } from "./page_stream.js";
+import { streamsPage } from "./page_streams.js";
+import { usersPage } from "./page_users.js";
+import { applyTheme, banner, topBar } from "./shell.js";
+
+const main = document.getElementById("main");
+let session = null;
+let leave = new AbortController();
+
+const path = () => location.hash.replace(/^#/, "") || "/streams";
+
+function showTop() {
+  morph(document.getElementById("top"), topBar(session, path(), signOut));
+}
+
+function problemPage(error) {
+  const isGone = error.status === 404;
+  morph(
+    main,
+    h(
+      "section",
+      { class: "card problem-page", role: "alert" },
+      h("h1", {}, isGone ? "It is not there" : "This cannot be shown"),
+      h("p", {}, error.message),
+      h("p", {}, h("a", { class: "button", href: "#/streams" }, "All streams")),
+    ),
+  );
+}
+
+function route() {
+  leave.abort();
+  leave = new AbortController();
+  if (session === null) return;
+  const [place, search = ""] = path().split("?");
+  const parts = place.split("/").filter(Boolean).map(decodeURIComponent);
+  const context = { session, main, signal: leave.signal, params: new URLSearchParams(search), failed: problemPage };
+  showTop();
+  main.replaceChildren();
+  if (parts[0] === "stream" && parts.length >= 3) streamPage(context, `${parts[1]}/${parts[2]}`, parts[3] ?? "overview");
+  else if (parts[0] === "health") healthPage(context);
+  else if (parts[0] === "cluster") clusterPage(context);
+  else if (parts[0] === "users") usersPage(context);
+  else streamsPage(context);
+}
+
+function signInPage(note) {
+  leave.abort();
+  session = null;
+  document.title = "Sign in · Penstock";
+  showTop();
+  const problem = h("p", { class: "problem", role: "alert" }, note ?? "");
+  const user = h("input", { id: "user", name: "user", autocomplete: "username", required: true, spellcheck: "false", autocapitalize: "none" });
+  const password = h("input", { id: "password", name: "password", type: "password", autocomplete: "current-password", required: true });
+  const button = h("button", { class: "primary", type: "submit" }, "Sign in");
+  const form = h(
+    "form",
+    { class: "card sign-in" },
+    h("h1", {}, "Sign in"),
+    h("p", { class: "muted" }, "Use a user of this server."),
+    h("p", { class: "field" }, h("label", { for: "user" }, "User"), user),
+    h("p", { class: "field" }, h("label", { for: "password" }, "Password"), password),
+    problem,
+    button,
+  );
+  form.onsubmit = async (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    problem.textContent = "";
+    try {
+      await send("session", { user: user.value, password: password.value });
+      await begin();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      problem.textContent = error.status === 401 ? "The user or the password is wrong." : sentence(error.message);
+      password.select();
+    } finally {
+      button.disabled = false;
+    }
+  };
+  main.replaceChildren(form);
+  user.focus();
+}
+
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+
+async function signOut() {
+  try {
+    await send("session", {}, "DELETE");
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+  }
+  signInPage();
+}
+
+async function begin() {
+  const found = await get("session");
+  if (found.user === null) return signInPage();
+  session = found;
+  route();
+}
+
+async function start() {
+  const over = new AbortController();
+  await repeat(0, over.signal, async () => {
+    await begin();
+    over.abort();
+  }, problemPage);
+}
+
+listen("signedOut", (error) => {
+  if (session !== null) signInPage(error.kind === "NotAuthenticated" ? "Your session has ended. Sign in again." : error.message);
+});
+listen("connection", (isGood, error) => {
+  if (isGood) banner("");
+  else banner(error.status === 429 ? `The server is busy: ${error.message}. Trying again.` : "The server does not answer. Trying again until it is back.");
+});
+window.addEventListener("hashchange", () => {
+  route();
+  main.focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+});
+
+applyTheme();
+start();

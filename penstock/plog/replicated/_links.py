@@ -1,0 +1,115 @@
+"""All links of an owner, and how the requests of a protocol are sent over them and answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import GroupUnavailable
+from penstock.plog._checksum import crc32c
+from penstock.plog.replicated._reader import AnswerWaiter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.plog.replicated._actions import Ask, ServerAnswer
+    from penstock.plog.replicated._link import ServerLink
+    from penstock.plog.replicated._reader import AnswerReader
+
+__all__ = ["GroupLinks"]
+
+_ANSWER_S: Final = 5.0
+_SETTLE_S: Final = 5.0
+_OPEN_S: Final = 1.0  # that a request waits for a session that is being opened
+
+
+class _Answers:
+    """The answers to some requests, as they come."""
+
+    def __init__(self, count: int, reader: AnswerReader) -> None:
+        self._answers: list[ServerAnswer | None] = [None] * count
+        self._open = set(range(count))
+        self._lock = threading.Lock()
+        self._reader, self._waiter = reader, AnswerWaiter()
+
+    def put(self, index: int, answer: ServerAnswer | None) -> None:
+        """Note an answer, None if there will be none; called by the thread that reads answers, or that of a link."""
+        with self._lock:
+            if index not in self._open:
+                return
+            self._open.remove(index)
+            self._answers[index] = answer
+            is_last = not self._open
+        if is_last:
+            self._reader.notify(self._waiter)
+
+    def wait(self, deadline: float) -> tuple[list[ServerAnswer | None], set[int]]:
+        """Return the answers once all are there, or the time is over, and the indexes of those that are not."""
+        if self._open:
+            self._reader.wait(self._waiter, deadline)
+        with self._lock:
+            late, self._open = self._open, set()
+            return self._answers, late
+
+
+class GroupLinks:
+    """The links to the servers of all groups of a cluster."""
+
+    def __init__(
+        self, groups: Mapping[str, tuple[ServerLink, ...]], reader: AnswerReader, *, answer_s: float = _ANSWER_S
+    ) -> None:
+        self._groups, self._reader, self._answer_s = groups, reader, answer_s
+
+    def all(self) -> Iterable[ServerLink]:
+        """Return the links of all groups."""
+        return [link for links in self._groups.values() for link in links]
+
+    def of(self, group: str) -> tuple[ServerLink, ...]:
+        """Return the links of a group, in the order of its servers."""
+        links = self._groups.get(group)
+        if links is None:
+            raise GroupUnavailable(group, reason="the cluster has no such group")
+        return links
+
+    def is_up(self, group: str) -> bool:
+        """Return whether all servers of a group have an open session."""
+        return all(link.state == "up" for link in self.of(group))
+
+    def away(self, group: str) -> list[str]:
+        """Return the servers of a group that are away, with the reasons."""
+        links = self._groups.get(group, ())
+        return [f"{link.address} ({link.trouble or 'connecting'})" for link in links if link.state != "up"]
+
+    def start(self) -> None:
+        """Open all sessions at once, and wait until each is open or has failed."""
+        for link in self.all():
+            link.start()
+        deadline = time.monotonic() + _SETTLE_S
+        for link in self.all():
+            link.settled(max(0.0, deadline - time.monotonic()))
+
+    def ask(self, ask: Ask) -> list[ServerAnswer | None]:
+        """Send the requests of a protocol on sessions that are open; return the answers, None where there is none."""
+        links, answers = self.of(ask.group), _Answers(len(ask.requests), self._reader)
+        by_server: dict[int, list[int]] = {}
+        for index, (server, *_) in enumerate(ask.requests):
+            by_server.setdefault(server, []).append(index)
+        deadline = time.monotonic() + _OPEN_S
+        for server in sorted(by_server, key=lambda server: links[server].state != "up"):  # none waits for another
+            is_up = links[server].settled(max(0.0, deadline - time.monotonic()))
+            for index in by_server[server]:
+                _, request, payload = ask.requests[index]
+                crc, on_answer = crc32c(0, *payload), partial(answers.put, index)
+                if not is_up or not links[server].send(request, payload, on_answer, payload_crc=crc):
+                    answers.put(index, None)
+        result, late = answers.wait(time.monotonic() + self._answer_s)
+        for server in {ask.requests[index][0] for index in late}:
+            links[server].drop(f"no answer within {self._answer_s:g} s")
+        return result
+
+    def close(self) -> None:
+        """End all sessions."""
+        for link in self.all():
+            link.close()

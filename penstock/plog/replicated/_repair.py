@@ -1,0 +1,191 @@
+"""Repair: three equal, sealed replicas again, for every plog that has a row in the oracle.
+
+The row says how long the plog is, and it stays until all three replicas are well. So a copy need not be atomic: until
+it is complete, no owner takes its length for that of the plog. Repair and other changes of the same plog take turns;
+the shell has a lock for each plog.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import GroupUnavailable, PlogCorrupt
+from penstock.plog.replicated._actions import Ask, NoteCopied, ReadRow, RemoveRow, SealRow, VersionedRow, WriteRow
+from penstock.plog.replicated._decide import (
+    ask_all,
+    check_fence,
+    delete_plog,
+    inspect_replicas,
+    seal_replicas,
+)
+from penstock.plog.replicated._messages import (
+    LIST_COUNT_MAX,
+    AppendReplica,
+    CreateReplica,
+    DeleteReplica,
+    ListReplicas,
+    Refusal,
+    ReplicaAppended,
+    ReplicaDone,
+    ReplicaList,
+    SealReplica,
+)
+from penstock.plog.replicated._reads import read_blocks
+from penstock.plog.replicated._window import REPLICAS
+
+if TYPE_CHECKING:
+    from penstock.model import PlogId
+    from penstock.plog.replicated._actions import ReplicaSteps, ServerAnswer
+    from penstock.plog.replicated._decide import Replicas
+    from penstock.plog.replicated._messages import Answer
+
+__all__ = ["find_missing", "list_replicas", "note_missing", "repair_plog"]
+
+_COPY_SIZE: Final = 1 << 20  # bytes under way at the same time
+
+
+def repair_plog(plog_id: PlogId) -> ReplicaSteps[bool]:
+    """Repair the replicas of a plog that has a row; return whether all are well, so that the row is gone.
+
+    ``GroupUnavailable`` if no server within reach has a good replica.
+    """
+    row: VersionedRow | None = yield ReadRow(plog_id)
+    if row is None:
+        return True
+    if row.row.length is None:
+        yield from delete_plog(plog_id)
+        return (yield ReadRow(plog_id)) is None
+    length, damaged = row.row.length, set(row.row.damaged)
+    replicas = yield from inspect_replicas(plog_id)
+    present = {server: state for server, state in replicas.present.items() if server not in damaged}
+    good = yield from seal_replicas(plog_id, length, present)
+    if not good:
+        raise GroupUnavailable(plog_id.group, reason=f"no server within reach has a good replica of plog {plog_id}")
+    size = present[min(good)].size
+    found: set[int] = set()
+    if len(good) < REPLICAS:
+        found = yield from _find_damaged(plog_id, length, good)
+        good -= found
+    if not found <= damaged:
+        damaged |= found
+        version: int = yield WriteRow(plog_id, SealRow(length, tuple(sorted(damaged))), row.version)
+        row = VersionedRow(row.row, version)
+    bad = [server for server in range(REPLICAS) if server not in good and _has_answered(replicas, server)]
+    for server in bad:
+        is_short = server in present and server not in damaged and not present[server].sealed
+        is_intact = is_short and (yield from _is_readable(plog_id, present[server].length, server))
+        start = present[server].length if is_intact else None
+        if (yield from _copy(plog_id, length, size=size, source=min(good), target=server, start=start)):
+            good.add(server)
+    if len(good) == REPLICAS:
+        yield RemoveRow(plog_id, row.version)
+    elif damaged & good:
+        yield WriteRow(plog_id, SealRow(length, tuple(sorted(damaged - good))), row.version)
+    return len(good) == REPLICAS
+
+
+def _find_damaged(plog_id: PlogId, length: int, good: set[int]) -> ReplicaSteps[set[int]]:
+    """Read all of a plog from the replicas that count as good, and return the places of those that are not.
+
+    ``GroupUnavailable`` if a part of it is in none of them. Then nothing may be deleted: a replica that is damaged
+    elsewhere may have the last good copy of that part.
+    """
+    found: set[int] = set()
+    offset = 0
+    while offset < length:
+        servers = sorted(good - found)
+        read = yield from read_blocks(plog_id, offset, min(_COPY_SIZE, length - offset), servers=servers)
+        found |= read.damaged
+        offset = read.blocks[-1][0] + len(read.blocks[-1][1])
+    return found
+
+
+def _is_readable(plog_id: PlogId, length: int, server: int) -> ReplicaSteps[bool]:
+    """Return whether the replica of one server can be read up to ``length``, so that it can be continued."""
+    try:
+        yield from _find_damaged(plog_id, length, {server})
+    except GroupUnavailable:
+        return False
+    return True
+
+
+def _has_answered(replicas: Replicas, server: int) -> bool:
+    return server in replicas.present or server in replicas.missing or server in replicas.damaged
+
+
+def _copy(
+    plog_id: PlogId, length: int, *, size: int, source: int, target: int, start: int | None
+) -> ReplicaSteps[bool]:
+    """Bring the replica of ``target`` to ``length``, anew if ``start`` is None; return whether it is sealed there."""
+    uid, offset = plog_id.uid_bytes, start or 0
+    if start is None:
+        answers = yield from ask_all(plog_id, DeleteReplica(uid), [target])
+        if answers.get(target) not in {ReplicaDone(), Refusal("no-such-plog")}:
+            return False
+        answers = yield from ask_all(plog_id, CreateReplica(uid, size), [target])
+        if answers.get(target) != ReplicaDone():
+            return False
+    while offset < length:
+        part = min(_COPY_SIZE, length - offset)
+        read = yield from read_blocks(plog_id, offset, part, servers=[source])
+        assert read.blocks[0][0] == offset, "a replica ends where an append ends"
+        end = yield from _append_blocks(plog_id, target, read.blocks)
+        if end is None:
+            return False
+        yield NoteCopied(plog_id, end - offset)
+        offset = end
+    answers = yield from ask_all(plog_id, SealReplica(uid, length), [target])
+    return answers.get(target) == ReplicaDone()
+
+
+def _append_blocks(plog_id: PlogId, target: int, blocks: list[tuple[int, memoryview]]) -> ReplicaSteps[int | None]:
+    """Append blocks to one replica; return the new end, None if that failed."""
+    requests = tuple((target, AppendReplica(plog_id.uid_bytes, start, len(view)), (view,)) for start, view in blocks)
+    answers: list[ServerAnswer | None] = yield Ask(plog_id.group, requests)
+    acked = 0
+    for answer in answers:
+        if answer is not None:
+            check_fence(answer.message)
+            if isinstance(answer.message, ReplicaAppended):
+                acked = max(acked, answer.message.length)
+    end = blocks[-1][0] + len(blocks[-1][1])
+    return end if acked >= end else None
+
+
+def list_replicas(group: str) -> ReplicaSteps[dict[bytes, set[int]] | None]:
+    """List the plogs of the partition in a group, each with the places of the servers that have it at all.
+
+    None if a server does not answer: then it is not known what it has lost.
+    """
+    holders: dict[bytes, set[int]] = {}
+    for server in range(REPLICAS):
+        after, more = b"", True
+        while more:
+            answers: list[ServerAnswer | None] = yield Ask(group, ((server, ListReplicas(after, LIST_COUNT_MAX), ()),))
+            message: Answer | None = None if answers[0] is None else answers[0].message
+            if not isinstance(message, ReplicaList):
+                return None
+            for uid, *_ in message.replicas:
+                holders.setdefault(uid, set()).add(server)
+                after = uid
+            more = message.more
+    return holders
+
+
+def find_missing(plog_id: PlogId) -> ReplicaSteps[set[int]]:
+    """Return the places of the servers that answer and have no replica of a plog."""
+    replicas = yield from inspect_replicas(plog_id)
+    return replicas.missing
+
+
+def note_missing(plog_id: PlogId) -> ReplicaSteps[bool]:
+    """Write the row of a sealed plog that a server has lost, so that it is repaired; return whether it has lost it."""
+    replicas = yield from inspect_replicas(plog_id)
+    lengths = {state.length for state in replicas.present.values() if state.sealed}
+    if not lengths or replicas.answered < REPLICAS or len(replicas.present) == REPLICAS:
+        return False
+    if len(lengths) > 1:
+        raise PlogCorrupt(str(plog_id), offset=None, reason=f"its replicas are sealed at {sorted(lengths)}")
+    if (yield ReadRow(plog_id)) is None:
+        yield WriteRow(plog_id, SealRow(lengths.pop()), 0)
+    return True

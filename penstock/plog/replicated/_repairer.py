@@ -1,0 +1,208 @@
+"""Repair in the background: the rows in the oracle are worked off, and servers that come back are looked through.
+
+A server that starts may have lost its folder, or be a new one at an old address. So the plogs of its group are listed
+then, and those that it has lost get a row. Rows of a group with a server that is away stay for later. Servers are asked
+from time to time which replicas they have found damaged.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from penstock.errors import NoSuchPlog, PenstockError, StoreFenced
+from penstock.model import PlogId
+from penstock.plog.replicated._damage import list_damaged
+from penstock.plog.replicated._reads import note_damaged
+from penstock.plog.replicated._repair import find_missing, list_replicas, note_missing, repair_plog
+from penstock.plog.replicated._window import REPLICAS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.plog.replicated._actions import ReplicaSteps
+    from penstock.plog.replicated._rows import OracleRows
+
+__all__ = ["Repairer"]
+
+T = TypeVar("T")
+_AGAIN_S: Final = 1.0  # until rows that could not be repaired are tried again
+_ASK_DAMAGED_S: Final = 10.0  # between two questions to all servers for damage that they have found
+_RATE: Final = 64 << 20  # bytes a second that are copied
+_logger: Final = logging.getLogger("penstock.plogs")
+
+
+class RepairContext(Protocol):
+    """What repair needs of the plogs."""
+
+    def run_alone(self, plog_id: PlogId, steps: ReplicaSteps[T]) -> T:
+        """Run a protocol of a plog while no other of the same plog runs."""
+
+    def run(self, steps: ReplicaSteps[T]) -> T:
+        """Run a protocol."""
+
+    def is_up(self, group: str) -> bool:
+        """Return whether all servers of a group have an open session."""
+
+    def is_open(self, plog_id: PlogId) -> bool:
+        """Return whether this owner has the plog open."""
+
+    def lose_replicas(self, plog_id: PlogId, servers: Iterable[int], reason: str) -> None:
+        """Append no more to an open plog: its log continues in another one, and then it is repaired."""
+
+
+class Repairer:
+    """The thread that repairs plogs; it begins when it is started."""
+
+    def __init__(self, plogs: RepairContext, rows: OracleRows, *, cluster: str) -> None:
+        self._plogs, self._rows, self._cluster = plogs, rows, cluster
+        self._changed = threading.Condition()
+        self._has_rows = True  # perhaps; it is not known yet
+        self._to_list: set[str] = set()  # groups
+        self._groups: set[str] = set()  # of which a server was ever there
+        self._asked_at = time.monotonic()
+        self._damaged: dict[PlogId, set[int]] = {}
+        self._over = False
+        self.under_replicated = self.copied_size = 0
+        self._thread = threading.Thread(target=self._work, name="penstock-repair", daemon=True)
+
+    def start(self) -> None:
+        """Begin to repair."""
+        self._thread.start()
+
+    def note_row(self) -> None:
+        """Note that a row was written."""
+        with self._changed:
+            self._has_rows = True
+            self._changed.notify()
+
+    def note_started(self, group: str) -> None:
+        """Note that a server of a group has started."""
+        with self._changed:
+            self._to_list.add(group)
+            self._groups.add(group)
+            self._changed.notify()
+
+    def note_damaged(self, plog_id: PlogId, servers: frozenset[int]) -> None:
+        """Note that a read found damaged replicas."""
+        with self._changed:
+            self._damaged.setdefault(plog_id, set()).update(servers)
+            self._changed.notify()
+
+    def copied(self, size: int) -> None:
+        """Count bytes that were copied, and keep to the rate."""
+        self.copied_size += size
+        time.sleep(size / _RATE)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._over or self._has_rows or self._damaged or self._listable(), _ASK_DAMAGED_S
+                )
+                if self._over:
+                    return
+            for task in (self._ask_damaged, self._note_all_damaged, self._list, self._repair):
+                try:
+                    task()
+                except StoreFenced:
+                    return
+                except PenstockError as error:
+                    _logger.warning("repair of plogs is interrupted: %s", error)
+                except Exception:
+                    _logger.exception("repair of plogs has failed")
+            with self._changed:
+                self._changed.wait_for(lambda: self._over, _AGAIN_S)
+
+    def _listable(self) -> list[str]:
+        return [group for group in self._to_list if self._plogs.is_up(group)]
+
+    def _list(self) -> None:
+        """Look for the plogs that a server which has started has lost."""
+        for group in self._listable():
+            self._to_list.discard(group)  # a server that starts from now on has it looked through again
+            try:
+                is_listed = self._list_group(group)
+            except PenstockError:
+                self.note_started(group)
+                raise
+            if not is_listed:
+                self.note_started(group)
+
+    def _list_group(self, group: str) -> bool:
+        holders = self._plogs.run(list_replicas(group))
+        if holders is None:
+            return False
+        for uid, servers in holders.items():
+            plog_id = PlogId(self._cluster, group, uid.hex())
+            if len(servers) == REPLICAS or self._over:
+                continue
+            if not self._plogs.is_open(plog_id):
+                self._plogs.run_alone(plog_id, note_missing(plog_id))
+            elif missing := self._plogs.run_alone(plog_id, find_missing(plog_id)):
+                self._plogs.lose_replicas(plog_id, missing, "its replica is gone")
+        return True
+
+    def _ask_damaged(self) -> None:
+        """Ask the servers of complete groups, which alone can be repaired."""
+        if time.monotonic() < self._asked_at + _ASK_DAMAGED_S:
+            return
+        self._asked_at = time.monotonic()
+        for group in sorted(self._groups):
+            if self._plogs.is_up(group):
+                for uid, servers in self._plogs.run(list_damaged(group)).items():
+                    self.note_damaged(PlogId(self._cluster, group, uid.hex()), frozenset(servers))
+
+    def _note_all_damaged(self) -> None:
+        with self._changed:
+            damaged, self._damaged = self._damaged, {}
+        for plog_id, servers in damaged.items():
+            try:
+                if self._plogs.is_open(plog_id):
+                    self._plogs.lose_replicas(plog_id, servers, "its replica is damaged")
+                    self.note_damaged(plog_id, frozenset(servers))  # again, until the log has left the plog
+                else:
+                    self._plogs.run_alone(plog_id, note_damaged(plog_id, frozenset(servers)))
+            except NoSuchPlog:
+                continue
+            except PenstockError:
+                self.note_damaged(plog_id, frozenset(servers))
+                raise
+
+    def _repair(self) -> None:
+        """Repair the plogs that have rows, as far as their servers are there."""
+        if not self._has_rows:
+            return
+        self._has_rows = False  # one that is written from now on sets it again
+        try:
+            plogs = self._rows.plogs()
+        except PenstockError:
+            self._has_rows = True
+            raise
+        if plogs and not self.under_replicated:
+            _logger.info("repair of %d plogs begins", len(plogs))
+        self.under_replicated = len(plogs)
+        for plog_id in plogs:
+            if self._over:
+                return
+            try:
+                if self._plogs.is_up(plog_id.group) and self._plogs.run_alone(plog_id, repair_plog(plog_id)):
+                    self.under_replicated -= 1
+                    if not self.under_replicated:
+                        _logger.info("repair is done; %d bytes were copied since the start", self.copied_size)
+                    continue
+            except StoreFenced:
+                raise
+            except PenstockError as error:
+                _logger.warning("plog %s cannot be repaired now: %s", plog_id, error)
+            self._has_rows = True
+
+    def close(self) -> None:
+        """End after the plog that is being repaired."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()

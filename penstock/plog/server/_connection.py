@@ -1,0 +1,266 @@
+"""One connection of a plog server: its session, and its requests, begun in their order and answered in their order.
+
+A request that has begun and waits for a sync is followed by others, until the connection has no more for now. Then the
+first is waited for; the sync that makes it durable makes most of the others durable, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.errors import (
+    BadArgument,
+    DiskFailed,
+    DiskFull,
+    JournalCorrupt,
+    LoginsBusy,
+    NotAuthenticated,
+    NotPermitted,
+    PenstockError,
+    PlogCorrupt,
+    ServerBusy,
+)
+from penstock.plog._replica import APPEND_SIZE_MAX
+from penstock.plog.replicated import (
+    HEADER_SIZE_MAX,
+    LIST_COUNT_MAX,
+    PROTOCOL,
+    DamagedList,
+    FrameError,
+    Hello,
+    ListDamaged,
+    ListReplicas,
+    Refusal,
+    ReplicaList,
+    Welcome,
+    decode_request,
+    encode_header,
+    pack_frame,
+    refusal_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.plog.replicated import Answer, FrameConnection, HostSession, HostSteps, ReceivedFrame
+    from penstock.plog.server._folder import HostedPartition, ServerFolder
+    from penstock.plog.server._limits import PlogServerLimits, RequestBudget
+
+__all__ = ["CheckUser", "ClientConnection"]
+
+CheckUser = Callable[[str, str, str], Callable[[], object]]
+"""Raises why a user with this password, from this peer, may not open a session; returns what raises it later on."""
+
+_CREDENTIALS_S: Final = 1.0  # how soon a user who was removed is disconnected, at the next request
+_COUNT_MAX: Final = 1000  # requests of a connection that are begun and not answered
+_logger: Final = logging.getLogger("penstock.plog_server")
+Reply = tuple["Answer", "Sequence[memoryview | bytes]"]
+
+
+@dataclass(slots=True)
+class _BegunRequest:
+    """A request that waits for a call of its host, such as a sync."""
+
+    number: int
+    steps: HostSteps[Reply | None]
+    call: Callable[[], Any]
+    size: int
+
+
+class ClientConnection:
+    """Serves one client until it goes; see the module."""
+
+    def __init__(
+        self,
+        connection: FrameConnection,
+        folder: ServerFolder,
+        *,
+        limits: PlogServerLimits,
+        budget: RequestBudget,
+        check_user: CheckUser | None,
+        peer: str,
+    ) -> None:
+        self._peer = peer
+        self._connection, self._folder, self._limits = connection, folder, limits
+        self._budget, self._check_user = budget, check_user
+        self._begun: deque[_BegunRequest] = deque()
+        self._size = 0  # of the requests that are begun
+        self._partition: HostedPartition | None = None
+        self._session: HostSession | None = None
+        self._check_again: Callable[[], object] | None = None
+        self._checked_at = time.monotonic()
+        self._reads_nothing = False  # a reader of a partition that is not here, and is not made for it
+        self.seen_at = time.monotonic()
+        self.appends = self.appended_size = 0
+
+    def serve(self) -> None:
+        """Answer requests until the client closes the connection, or does not keep to the protocol."""
+        try:
+            if self._open_session():
+                self._connection.size_max = HEADER_SIZE_MAX + APPEND_SIZE_MAX
+                while True:
+                    if not self._begun:
+                        self._begin(self._connection.await_frame())
+                    self._serve_arrived()
+                    if self._begun:
+                        self._complete_first()
+        except (EOFError, OSError):
+            pass  # the client is gone
+        except (FrameError, BadArgument) as error:
+            _logger.warning("a connection is closed: %s", error)
+        finally:
+            self._finish()
+
+    def _open_session(self) -> bool:
+        """Wait for the first message and answer it; return whether the session is open."""
+        deadline = time.monotonic() + self._limits.hello_s_max
+        while (frame := self._connection.receive()) is None:
+            if not self._connection.wait(deadline - time.monotonic()):
+                return False
+        number, hello = decode_request(frame.header, payload_size=len(frame.payload))
+        if not isinstance(hello, Hello):
+            raise BadArgument("the first message of a connection has to open a session")
+        self._send(number, self._hello_answer(hello))
+        return self._session is not None or self._reads_nothing
+
+    def _hello_answer(self, hello: Hello) -> Answer:
+        if hello.protocol != PROTOCOL:
+            return Refusal("bad-request", PROTOCOL, f"this server speaks version {PROTOCOL} of the protocol")
+        try:
+            if self._check_user is not None:
+                self._check_again = self._check_user(hello.user, hello.password, self._peer)
+            identity = self._folder.identity
+            if (hello.cluster, hello.group) != (identity.cluster, identity.group):
+                where = f"server {identity.server} of group {identity.group} in cluster {identity.cluster}"
+                return Refusal("bad-request", 0, f"this is {where}")
+            if hello.epoch is None and not self._folder.has_partition(hello.partition):
+                self._reads_nothing = True
+                return Welcome(identity.server, identity.instance, 0)
+            if hello.epoch is not None:
+                self._folder.check_deployment(hello.partition, hello.deployment)
+            partition = self._folder.partition(hello.partition, count_max=self._limits.partitions_max)
+        except PenstockError as error:
+            _logger.warning("a session is refused: %s", error)
+            if isinstance(error, DiskFull | DiskFailed | PlogCorrupt | JournalCorrupt):
+                return refusal_of(error)
+            is_busy = isinstance(error, LoginsBusy | ServerBusy)
+            return Refusal("busy" if is_busy else "bad-request", 0, str(error)[:2000])
+        self._partition = partition
+        session: HostSession | None
+        answer: Answer
+        session, answer = self._run(partition.host.open_session(hello))
+        self._session = session
+        return answer
+
+    def _run(self, steps: HostSteps[Any]) -> Any:  # noqa: ANN401 - what the steps return
+        call = self._advance(steps, None)
+        while not isinstance(call, StopIteration):
+            call = self._advance(steps, call)
+        return call.value
+
+    def _advance(self, steps: HostSteps[Any], call: Callable[[], Any] | None) -> Any:  # noqa: ANN401 - a call, or the end
+        """Make a call without the lock of the host, and go on with it; return the next call, or ``StopIteration``."""
+        assert self._partition is not None
+        result, failure = None, None
+        if call is not None:
+            try:
+                result = call()
+            except PenstockError as error:
+                failure = error
+        with self._partition.lock:
+            try:
+                return steps.send(result) if failure is None else steps.throw(failure)
+            except StopIteration as end:
+                return end
+
+    def _serve_arrived(self) -> None:
+        """Begin all requests that have arrived, as far as limits allow."""
+        limits = self._limits
+        while self._size < limits.connection_size_max and len(self._begun) < _COUNT_MAX:
+            frame = self._connection.receive()
+            if frame is None:
+                return
+            self._begin(frame)
+
+    def _begin(self, frame: ReceivedFrame) -> None:
+        number, request = decode_request(frame.header, payload_size=len(frame.payload))
+        self.seen_at = time.monotonic()
+        if self._check_again is not None and self.seen_at - self._checked_at >= _CREDENTIALS_S:
+            self._check_user_again(self._check_again)
+        if self._reads_nothing:
+            is_list = isinstance(request, ListReplicas)
+            self._send(number, ReplicaList([], more=False) if is_list else Refusal("no-such-plog"))
+            return
+        assert self._partition is not None
+        assert self._session is not None
+        if isinstance(request, ListDamaged):
+            self._send(number, DamagedList(sorted(self._partition.replicas.damaged.copy())[:LIST_COUNT_MAX]))
+            return
+        steps = self._partition.host.handle(self._session, number, request, frame.payload, now=time.monotonic())
+        call = self._advance(steps, None)
+        if isinstance(call, StopIteration):
+            self._reply(number, call.value)
+            return
+        size = len(frame.header) + len(frame.payload)
+        while not self._budget.take(size, waits=not self._begun):
+            self._complete_first()  # what this connection holds may be what others wait for
+        self._size += size
+        self.appends += 1
+        self.appended_size += len(frame.payload)
+        self._begun.append(_BegunRequest(number, steps, call, size))
+
+    def _check_user_again(self, check: Callable[[], object]) -> None:
+        """End the connection of a user who was removed, has another password, or lost the permission."""
+        self._checked_at = self.seen_at
+        try:
+            check()
+        except (NotAuthenticated, NotPermitted) as error:
+            _logger.warning("a connection is closed: %s", error)
+            raise ConnectionAbortedError(str(error)) from error
+        except PenstockError as error:  # such as a file of users that is being edited: not the user's fault
+            _logger.warning("a user cannot be checked again: %s", error)
+
+    def _finish(self) -> None:
+        """Carry out what is begun, without answers: a later session relies on it that no append is half done."""
+        while self._begun:
+            with suppress(EOFError, OSError):
+                self._complete_first()
+
+    def _complete_first(self) -> None:
+        """Wait for the first request that is begun, and answer it."""
+        request = self._begun.popleft()
+        try:
+            call = self._advance(request.steps, request.call)
+            while not isinstance(call, StopIteration):
+                call = self._advance(request.steps, call)
+        finally:
+            self._size -= request.size
+            self._budget.free(request.size)
+        self._reply(request.number, call.value)
+
+    def _reply(self, number: int, reply: Reply | None) -> None:
+        if reply is not None:
+            self._send(number, reply[0], *reply[1])
+            if isinstance(reply[0], Refusal) and reply[0].reason == "disk-failed":
+                self._check_disk(reply[0].text)
+
+    def _check_disk(self, text: str) -> None:
+        """End the connection if the disk has stopped the partition: the next session opens it anew."""
+        assert self._partition is not None
+        if self._partition.is_stopped():
+            _logger.error("a connection is closed: %s", text)
+            raise ConnectionAbortedError(text)
+
+    def _send(self, number: int, answer: Answer, *payload: memoryview | bytes) -> None:
+        frame = pack_frame(encode_header(number, answer), *payload)
+        self._connection.send(frame, timeout_s=self._limits.send_s_max)
+
+    def end(self) -> None:
+        """End the connection, from another thread."""
+        self._connection.shut_down()

@@ -1,0 +1,54 @@
+"""The status of a cluster, by its oracle: the servers of the store, and the plog servers with repair and scrub."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import astuple
+
+from penstock.errors import NoCluster
+from penstock.server._leases import cluster_servers
+from penstock.server._plog_server import plog_server_rows
+from penstock.wire import ClusterMember
+
+if TYPE_CHECKING:
+    from penstock.cpo import Cpo
+    from penstock.server._session import Session
+
+__all__ = ["cluster_members", "send_members"]
+
+
+def cluster_members(cpo: Cpo) -> list[ClusterMember]:
+    """Return the servers of the store that an oracle is of, then the plog servers of the clusters in it."""
+    servers = [
+        ClusterMember(
+            server.address,
+            "standby" if server.partition is None else "owner",
+            server.partition,
+            since=round(server.since * 1000),
+            until=round(server.until * 1000),
+            epoch=server.epoch,
+        )
+        for server in cluster_servers(cpo)
+    ]
+    plog_servers = [
+        ClusterMember(
+            server.address,
+            "plog-server" if server.is_running else "away",
+            f"{server.cluster}/{server.group}",
+            until=round(server.until * 1000) if server.is_running else None,
+            repair=server.under_replicated,
+            scrub=None if server.scrub is None else server.scrub.percent,
+            damaged=None if server.scrub is None else server.scrub.damaged,
+        )
+        for server in plog_server_rows(cpo)
+    ]
+    return [*servers, *plog_servers]
+
+
+def send_members(session: Session) -> list[Any]:
+    """Return the members for a client; ``NoCluster`` if the store of this server has one owner and no others."""
+    members = cluster_members(session.store.manager.cpo)
+    if not members:
+        raise NoCluster
+    return [list(astuple(member)) for member in members]

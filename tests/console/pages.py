@@ -1,0 +1,80 @@
+"""A real browser for the tests of the pages: one for all of them, and a new window for each."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from shutil import which
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from playwright.sync_api import Error, expect, sync_playwright
+
+from tests.console.client import PASSWORD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+__all__ = ["MISSING", "launched", "shown", "sign_in", "window"]
+
+CHROMIUM: Final = which("chromium") or which("chromium-browser")
+MISSING: Final = None if CHROMIUM else "there is no chromium: tools/setup.sh installs it where it may"
+_ARGUMENTS: Final = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--font-render-hinting=none",
+)
+_WAIT_MS: Final = 20_000  # the machine may be busy with other tests
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """Run chromium; skip the tests where there is none."""
+    if MISSING is not None:
+        pytest.skip(MISSING)
+    expect.set_options(timeout=_WAIT_MS)
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_ARGUMENTS))
+        except Error as error:
+            pytest.skip(f"chromium does not start here: {error.message.splitlines()[0]}")
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def window(browser: Browser, port: int, *, allowed: str | None = None, **settings: Any) -> Iterator[Page]:  # noqa: ANN401
+    """Open the console in a window without cookies; at its end, no error was logged but those that are ``allowed``."""
+    given = {"viewport": {"width": 1280, "height": 860}, "timezone_id": "UTC", "locale": "en-GB", **settings}
+    context = browser.new_context(base_url=f"http://127.0.0.1:{port}", reduced_motion="reduce", **given)
+    context.set_default_timeout(_WAIT_MS)
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+    try:
+        yield page
+        assert [text for text in problems if allowed is None or allowed not in text] == []
+    finally:
+        context.close()
+
+
+def sign_in(page: Page, user: str, place: str = "") -> Page:
+    """Sign in, and go to a place."""
+    page.goto(f"/console/{place}")
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    return page
+
+
+def shown(page: Page, place: str) -> Page:
+    """Go to another place of the console."""
+    page.goto(f"/console/{place}")
+    return page
