@@ -77,8 +77,10 @@ def pack_block_header(key: bytes, *, offset: int, body: Sequence[Bytes], body_si
     """Return the header of a block at ``offset`` of the plog with ``key``, whose body is the parts of ``body``."""
     checked = _CHECKED.pack(_MAGIC, _KIND, body_size, offset)
     if body_size <= _JOINED_SIZE_MAX:
-        return checked + google_crc32c.value(b"".join((key, checked, *body))).to_bytes(4, "big")
-    return checked + crc32c(0, key + checked, *body).to_bytes(4, "big")
+        checksum: int = google_crc32c.value(b"".join((key, checked, *body)))
+    else:
+        checksum = crc32c(0, key + checked, *body)
+    return checked + checksum.to_bytes(4, "big")
 
 
 def unpack_block_header(view: memoryview, position: int) -> PlogBlockHeader | None:
