@@ -17,10 +17,15 @@ NEWEST_SIZE: Final = 1 << 20  # bytes that are kept of a segment, or one block
 
 
 class Newest(Generic[T]):
-    """Blocks one behind another: where each begins and ends, and what it is."""
+    """Blocks one behind another: where each begins and ends, and what it is.
+
+    A thread that fetches holds ``_fetching`` alone. It may wait for the answer of a server, which comes only after the
+    thread that receives has added the blocks that were sent before it.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._fetching = threading.Lock()
+        self._lock = threading.Lock()  # held for a moment only
         self._blocks: deque[tuple[int, int, T]] = deque()
 
     def holds(self, offset: int) -> bool:
@@ -29,33 +34,39 @@ class Newest(Generic[T]):
             return bool(self._blocks) and self._blocks[0][0] <= offset < self._blocks[-1][1]
 
     def add(self, start: int, end: int, block: T) -> None:
-        """Add a block that comes behind those that are here; any other takes their place."""
+        """Add a block that comes behind those that are here, or takes their place; this does not wait for a fetch."""
         with self._lock:
-            if self._blocks and start < self._blocks[-1][1]:
-                return  # a reader has fetched it already
-            if self._blocks and start > self._blocks[-1][1]:
-                self._blocks.clear()
-            self._blocks.append((start, end, block))
-            self._drop_oldest()
+            blocks = self._blocks
+            if blocks and start < blocks[-1][1]:
+                return  # it is here: it was fetched, or sent while another thread fetched it
+            if blocks and start > blocks[-1][1]:
+                blocks.clear()
+            blocks.append((start, end, block))
+            while len(blocks) > 1 and end - blocks[0][0] > NEWEST_SIZE:
+                blocks.popleft()
 
     def between(self, offset: int, stop: int, fetch: Callable[[int, int], Iterable[tuple[int, int, T]]]) -> list[T]:
         """Return the blocks that hold any byte from ``offset`` to ``stop``; those that are not here are fetched.
 
         A thread that asks while another fetches waits for it.
         """
-        with self._lock:
-            blocks = self._blocks
-            if not blocks or offset > blocks[-1][1]:
-                blocks.clear()
-            elif offset < blocks[0][0]:
-                return [block for _, _, block in fetch(offset, stop)]  # a reader that is behind shares with no other
-            reached = blocks[-1][1] if blocks else offset
-            if reached < stop:
-                blocks.extend(fetch(reached, stop))
-            found = [block for start, end, block in blocks if start < stop and offset < end]
-            self._drop_oldest()
-            return found
+        if self._is_behind(offset):
+            return [block for _, _, block in fetch(offset, stop)]  # a reader that is behind shares with no other
+        with self._fetching:
+            found = self._found(offset, stop)
+            reached = found[-1][1] if found else offset
+            for block in fetch(reached, stop) if reached < stop else ():
+                self.add(*block)
+                found.append(block)
+            return [stored for _, _, stored in found]
 
-    def _drop_oldest(self) -> None:
-        while len(self._blocks) > 1 and self._blocks[-1][1] - self._blocks[0][0] > NEWEST_SIZE:
-            self._blocks.popleft()
+    def _is_behind(self, offset: int) -> bool:
+        with self._lock:
+            return bool(self._blocks) and offset < self._blocks[0][0]
+
+    def _found(self, offset: int, stop: int) -> list[tuple[int, int, T]]:
+        """Return the blocks of a range that are here, from its first one on; none if that is not here."""
+        with self._lock:
+            if not self._blocks or offset < self._blocks[0][0]:
+                return []
+            return [block for block in self._blocks if block[0] < stop and offset < block[1]]

@@ -117,6 +117,24 @@ def test_who_asks_while_it_is_fetched_waits_for_it(source: Source) -> None:
     assert source.fetched == [0]
 
 
+def test_blocks_are_added_while_a_thread_fetches(source: Source) -> None:
+    """A fetch may wait for an answer that comes behind a notification with new blocks: the client hung for ever."""
+    followed, added = Newest[int](), threading.Event()
+
+    def answered_after_the_notification(offset: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        assert added.wait(SECONDS_MAX), "the notification waits for the fetch"
+        yield from source.fetch(offset, stop)
+
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(followed.between, 0, 20, answered_after_the_notification)
+        for start in (10, 20):
+            followed.add(start, start + 10, start)
+        added.set()
+        assert asked.result(SECONDS_MAX) == [0, 10]
+    assert followed.between(10, 40, source.fetch) == [10, 20, 30]
+    assert source.fetched == [0, 10, 30]
+
+
 def test_a_fetch_that_fails_in_its_midst_leaves_what_came(source: Source) -> None:
     """The next one goes on behind that."""
     followed = Newest[int]()
