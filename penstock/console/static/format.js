@@ -5,27 +5,34 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export const count = (number) => whole.format(Math.round(number));
 
+// Three digits of a figure, but all of its whole ones; no zeros behind the point.
+const brief = (value) => String(value < 100 ? Number(value.toPrecision(3)) : Math.round(value));
+
+const tenths = (value) => String(Math.round(value * 10) / 10);
+
 export function size(bytes) {
   let unit = 0;
   let value = bytes;
-  while (value >= 1024 && unit < UNITS.length - 1) {
+  while (Math.round(value) >= 1024 && unit < UNITS.length - 1) {
     value /= 1024;
     unit += 1;
   }
-  return `${unit === 0 ? Math.round(value) : value.toPrecision(3).replace(/\.?0+$/, "")} ${UNITS[unit]}`;
+  return `${unit === 0 ? Math.round(value) : brief(value)} ${UNITS[unit]}`;
 }
 
 export function rate(perSecond) {
   if (perSecond === null || perSecond === undefined) return "–";
-  if (perSecond === 0) return "0";
-  return perSecond < 10 ? perSecond.toFixed(1) : count(perSecond);
+  if (perSecond > 0 && perSecond < 0.05) return "< 0.1";
+  return perSecond < 9.95 ? tenths(perSecond) : count(perSecond);
 }
 
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
-  if (value < 0.001) return `${Math.round(value * 1e6)} µs`;
-  if (value < 1) return `${Number((value * 1000).toPrecision(3))} ms`;
-  if (value < 90) return `${value < 10 ? value.toFixed(1) : Math.round(value)} s`;
+  if (value <= 0) return "0 s";
+  if (value < 0.5e-6) return "< 1 µs";
+  if (value < 0.0009995) return `${Math.round(value * 1e6)} µs`;
+  if (value < 0.9995) return `${brief(value * 1000)} ms`;
+  if (value < 90) return `${value < 9.95 ? tenths(value) : Math.round(value)} s`;
   if (value < 5400) return `${Math.round(value / 60)} min`;
   if (value < 129_600) return `${Math.round(value / 3600)} h`;
   return `${Math.round(value / 86_400)} d`;
@@ -33,16 +40,24 @@ export function seconds(value) {
 
 const pad = (number, digits = 2) => String(number).padStart(digits, "0");
 
+export function day(ms) {
+  const at = new Date(ms);
+  return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+}
+
 export function time(ms, { withDate = false, withMs = false } = {}) {
   if (ms === null || ms === undefined) return "–";
   const at = new Date(ms);
   const clock = `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
-  const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
-  return `${withDate ? `${day} ` : ""}${clock}${withMs ? `.${pad(at.getMilliseconds(), 3)}` : ""}`;
+  return `${withDate ? `${day(ms)} ` : ""}${clock}${withMs ? `.${pad(at.getMilliseconds(), 3)}` : ""}`;
 }
 
+// A time that is read next to another one, or next to the present: it has a date only if that is on another day.
+export const timeBeside = (ms, other, options = {}) => time(ms, { ...options, withDate: day(ms) !== day(other) });
+
 // A time noted by a writer may count from anything; one of our days is shown as a time, another as a number.
-export const noted = (ms) => (ms > 1e11 && ms < 1e14 ? time(ms, { withDate: true }) : count(ms));
+export const isTime = (ms) => ms > 1e11 && ms < 1e14;
+export const noted = (ms) => (isTime(ms) ? time(ms, { withDate: true }) : count(ms));
 
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
