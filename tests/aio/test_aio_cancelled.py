@@ -60,6 +60,7 @@ class Part:
     def __init__(self) -> None:
         self.sure: list[bytes] = []  # in the buffer or in the transaction, because the call has returned
         self.unsure: list[bytes] = []  # of the call that was cancelled: all of them were written, or none
+        self.is_to_abort = False  # the client wanted to abort it
 
     def may_be(self) -> list[list[bytes]]:
         """Return what the stream may have if the part was committed."""
@@ -148,6 +149,7 @@ class Client:
                 await transaction.prepare()
                 await transaction.commit()
             case _:
+                self.transactions[-1][1].is_to_abort = True
                 await transaction.abort()
 
     async def settled(self) -> list[tuple[str, Part]]:
@@ -156,7 +158,8 @@ class Client:
         outcomes: list[tuple[str, Part]] = []
         for transaction, part in self.transactions:
             if await transaction.status() in ("open", "prepared"):
-                await (transaction.commit if self.dice.random() < 0.5 else transaction.abort)()
+                is_to_commit = not part.is_to_abort and self.dice.random() < 0.5
+                await (transaction.commit if is_to_commit else transaction.abort)()
             outcomes.append((await transaction.status(), part))
         return outcomes
 
@@ -250,6 +253,34 @@ def test_a_commit_that_is_cancelled_before_its_turn_commits_nothing(tmp_path: Pa
             assert (await transaction.status(), await all_events(store)) == ("open", [])
             await transaction.commit()
             assert await all_events(store) == [b"1"]
+
+    run(main())
+
+
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="abort() drops the buffered events before its turn has come, in the loop"
+)
+def test_an_abort_that_is_cancelled_before_its_turn_drops_nothing(tmp_path: Path) -> None:
+    """The transaction is still open: a commit that follows must have all events whose writes have returned."""
+
+    async def main() -> None:
+        async with opened("folder", tmp_path) as store, store.transactional_writer(STREAM) as writer:
+            transaction = await writer.begin()
+            for event in (b"1", b"2"):
+                await transaction.write_event(event)
+            if not transaction._pending:
+                pytest.fail("the second event is in no buffer")
+            held: Any = transaction
+            gate = held._add_pending = Gate(held._add_pending)
+            ping = asyncio.ensure_future(transaction.ping())
+            await gate.reached()
+            abort = asyncio.ensure_future(transaction.abort())
+            await settle()
+            await cancelled(abort)
+            gate.may_go.set()
+            await ping
+            await transaction.commit()
+            assert await all_events(store) == [b"1", b"2"]
 
     run(main())
 
