@@ -3,7 +3,8 @@
 A worker handles a job, makes the outcome durable, and only then moves its position. So a job is never lost, and may be
 handled again after a crash. A job that failed is copied to the retry stream, which the same workers read when its delay
 is over; after the last attempt it is copied to the dead-letter stream. A copy has the key and the headers of the job.
-Three more headers say how often it was tried, where the job was first, and why it failed.
+Three more headers say how often it was tried, where the job was first, and why it failed. Retries that were handled are
+removed by the retention of their stream; dead letters stay.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
 
 from penstock.errors import BadArgument, EventTooLarge, ReaderOffline
-from penstock.model import EventPointer, check_timeout, check_whole
+from penstock.model import ByConsumption, EventPointer, StreamConfig, check_timeout, check_whole
 from penstock.store import EVENT_SIZE_DEFAULT
 from penstock.stream.format import HEADERS_SIZE_MAX, headers_size
 
@@ -63,8 +64,8 @@ class WorkQueue:
         self._store, self.attempts, self.retry_delay_s = store, attempts, retry_delay_s
         self.retries, self.dead_letters = f"{stream}.{group}.retry", f"{stream}.{group}.dead"
         store.stream(stream)
-        for name in (self.retries, self.dead_letters):
-            store.create_stream(name, exist_ok=True)
+        store.create_stream(self.retries, config=StreamConfig(retention=ByConsumption()), exist_ok=True)
+        store.create_stream(self.dead_letters, exist_ok=True)
         self._groups = (
             store.create_reader_group(group, [stream], start, exist_ok=True),
             store.create_reader_group(f"{group}.retry", [self.retries], exist_ok=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,8 @@ from penstock.patterns import WorkQueue, _queue
 from penstock.stream.read import READER_LEASE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from penstock import EventRead, Store
     from penstock.patterns import Worker
@@ -108,6 +110,26 @@ def test_a_retry_waits_for_its_delay_and_is_not_lost_with_its_worker(store: Stor
     with WorkQueue(store, STREAM, group="mail", retry_delay_s=0).worker("other") as worker:
         assert outcomes(worker, done.append) == ["done"]
     assert [job.event for job in done] == [b"b", b"a"]
+
+
+def test_retries_that_were_handled_are_removed(tmp_path: Path) -> None:
+    """Each attempt writes the whole job again, so a queue that runs for months would fill the disk with old retries."""
+    with penstock.connect(tmp_path, maintenance_interval_s=0.01) as store:
+        store.create_stream(STREAM)
+        queue = WorkQueue(store, STREAM, group="mail", attempts=60, retry_delay_s=0)
+        write(store, bytes(500_000))
+        with queue.worker("w") as worker:
+            assert outcomes(worker, fail) == ["retry"] * 59 + ["dead"]
+            wait_until(lambda: store.stream(queue.retries).size_bytes < 5_000_000)
+        assert store.tail(queue.retries).places[0][1] > 59 * 500_000, "all of them were written"
+        assert [row["event"] for row in dead_letters(store, queue)] == [bytes(500_000)]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
