@@ -151,8 +151,13 @@ class AsyncTransaction(AsyncHandle[X]):
     async def abort(self) -> None:
         """Drop the transaction; aborting it again does nothing."""
         self._is_buffered = False
+        self._threads.check(self)
+        await self._turns.call(self._drop)
+
+    def _drop(self) -> None:
+        """Drop the events that wait, with the transaction: not before the turn of the call, which may be cancelled."""
         self._pending.clear()
-        await self._call(self._inner.abort)
+        self._inner.abort()
 
 
 class AsyncOpenTransaction(AsyncTransaction[OpenTransaction], ClosedAtEnd):

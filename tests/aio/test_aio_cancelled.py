@@ -257,9 +257,6 @@ def test_a_commit_that_is_cancelled_before_its_turn_commits_nothing(tmp_path: Pa
     run(main())
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="abort() drops the buffered events before its turn has come, in the loop"
-)
 def test_an_abort_that_is_cancelled_before_its_turn_drops_nothing(tmp_path: Path) -> None:
     """The transaction is still open: a commit that follows must have all events whose writes have returned."""
 
