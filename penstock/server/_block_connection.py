@@ -57,6 +57,7 @@ class BlockConnection:
         try:
             while not self._session.is_over:
                 frame = self._frames.await_frame()
+                self._session.note_seen()
                 request = unpack_block_message(frame.header)
                 try:
                     with errors_sent(self._session):

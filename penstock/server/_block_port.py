@@ -82,16 +82,22 @@ class BlockPort:
             except OSError:
                 self._over.wait(_ACCEPT_PAUSE_S)
                 continue
-            with self._lock:
-                is_full = len(self._threads) >= self._rules.limits.max_connections or self._over.is_set()
-                if not is_full:
-                    thread = threading.Thread(
-                        target=self._serve, args=(connection,), name="penstock-blocks", daemon=True
-                    )
-                    self._threads.add(thread)
-                    thread.start()
-            if is_full:
+            if not self._started(connection):
                 connection.close()
+
+    def _started(self, connection: socket.socket) -> bool:
+        """Start the thread of a connection; return whether there can be one more."""
+        thread = threading.Thread(target=self._serve, args=(connection,), name="penstock-blocks", daemon=True)
+        with self._lock:
+            if len(self._threads) >= self._rules.limits.max_connections or self._over.is_set():
+                return False
+            try:
+                thread.start()
+            except RuntimeError as error:  # of the system, which has no thread for it now: others end
+                _logger.warning("a connection for blocks is closed: %s", error)
+                return False
+            self._threads.add(thread)
+        return True
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -115,21 +121,23 @@ class BlockPort:
                 self._threads.discard(threading.current_thread())
 
     def _serve_frames(self, frames: FrameConnection) -> None:
-        session = self._opened(frames)
-        if session is None:
+        opened = self._opened(frames)
+        if opened is None:
             return
+        session, proof = opened
         quota = self._rules.quotas["calls"]  # it has a thread, as a call has
         try:
             quota.take(session.owner)
         except flight.FlightError:
-            return
+            return  # before the proof, so that the client uses Flight; a connection lost later would end its session
         try:
+            _send(frames, pack_block_message(proof))
             BlockConnection(frames, session, self._rules).serve()
         finally:
             quota.give(session.owner)
 
-    def _opened(self, frames: FrameConnection) -> Session | None:
-        """Let the client prove which session it has; return that, None if it cannot."""
+    def _opened(self, frames: FrameConnection) -> tuple[Session, BlocksOpened] | None:
+        """Let the client prove which session it has; return that, and the proof of the server. None if it cannot."""
         challenge = secrets.token_bytes(BLOCK_CHALLENGE_SIZE)
         _send(frames, pack_block_message(Greeting(PROTOCOL, challenge)))
         deadline = time.monotonic() + min(self._rules.limits.header_timeout_s, _HELLO_S_MAX)
@@ -148,8 +156,7 @@ class BlockPort:
             if is_over or Counter(self._open.values())[session] >= OF_SESSION_MAX:
                 return None
             self._open[frames] = session
-        _send(frames, pack_block_message(BlocksOpened(block_mac(key, "server", opening.challenge))))
-        return session
+        return session, BlocksOpened(block_mac(key, "server", opening.challenge))
 
     def hang_up(self, session: Session) -> None:
         """End the connections of a session."""

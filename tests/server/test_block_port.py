@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 from penstock.client._block_sockets import IN_USE_MAX, BlockSocket, BlockSockets, _opened
 from penstock.client._store import RemoteStore
 from penstock.embedded import open_store
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, ServerBusy
 from penstock.plog.replicated import FrameConnection, pack_frame
 from penstock.server._block_port import OF_SESSION_MAX
 from penstock.server._limits import Limits
@@ -31,13 +32,16 @@ from penstock.wire import (
     pack_block_message,
     unpack_block_message,
 )
+from penstock.wire.operations.streams import GetBlocks
+from tests.sampling import in_case
 from tests.server.apart import eventually
 from tests.stream.wire_harness import Fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from penstock.server._quotas import Quota
     from penstock.stream import Engine
 
 STREAM: Final = "plant/readings"
@@ -247,6 +251,76 @@ def test_connections_end_with_their_session(store: Engine) -> None:
         assert is_closed(frames)
         with pytest.raises(OSError, match="closed"):
             _opened(*access)
+
+
+# Too much of something
+
+
+def test_a_server_with_too_many_calls_does_not_cost_a_client_its_session(store: Engine) -> None:
+    """It is busy for a moment: a client that took that for a lost connection would open all that it has again."""
+    with store.writer(STREAM) as writer:
+        writer.write_event(b"event").result()
+    with served(store, max_calls=8) as service, client_of(service) as far:
+        channel, calls = far.connection.channel, service._quotas["calls"]
+        call = GetBlocks(STREAM, 0, 0, 9)
+        with all_taken(calls):
+            with pytest.raises(ServerBusy, match="max_calls"):
+                list(far.connection.blocks(channel, call))
+            assert calls.refused > 2, "at the port for blocks, and over Flight"
+        assert len(list(far.connection.blocks(channel, call))) == 1
+        assert not channel.is_lost
+        assert len(service._sessions) == 1
+
+
+@contextmanager
+def all_taken(quota: Quota) -> Iterator[None]:
+    """Take what is left of a quota within the block."""
+    taken = 0
+    with suppress(flight.FlightError):
+        while True:
+            quota.take(None)
+            taken += 1
+    yield
+    for _ in range(taken):
+        quota.give(None)
+
+
+def test_connections_are_accepted_again_after_the_system_had_no_thread_for_one(
+    store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit of the system that is reached for a moment is not the end of the port."""
+    with served(store) as service:
+        start = threading.Thread.start
+
+        def fail(thread: threading.Thread) -> None:
+            if thread.name == "penstock-blocks":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", fail)
+            assert is_closed(frames_to(service))
+        frames = frames_to(service)
+        assert isinstance(unpack_block_message(frames.await_frame().header), Greeting)
+        frames.close()
+        eventually(lambda: not service._block_port._threads)  # type: ignore[union-attr]
+
+
+def test_a_client_that_sends_blocks_or_asks_for_them_is_not_silent(store: Engine) -> None:
+    """As over Flight: a busy client that is late to say that it is there keeps its session."""
+    with served(store) as service, client_of(service) as far, far.writer(STREAM) as writer:
+        [session] = service._sessions.values()
+        requests: dict[str, Callable[[], object]] = {
+            "small": lambda: writer.write_event(b"small").result(),
+            "large": lambda: writer.write_event(bytes(200_000)).result(),
+            "read": lambda: list(far.connection.blocks(far.connection.channel, GetBlocks(STREAM, 0, 0, 9))),
+        }
+        for name, request in requests.items():
+            request()  # which may make calls, too
+            with in_case(name):
+                session._seen_at = long_ago = -1.0
+                request()
+                assert session._seen_at > long_ago
 
 
 # Bad requests
