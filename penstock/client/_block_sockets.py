@@ -2,12 +2,16 @@
 
 A thread takes one, sends a request, reads the answer and gives it back. If there is none, because the server has no
 port for blocks, or it cannot be reached, or as many as possible are in use, blocks go over Flight.
+
+A port that could not be reached is tried again after a pause, by one thread at a time. The pauses become longer, because
+an attempt may take as long as ``_OPEN_S``, and a firewall stays.
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
+import math
 import secrets
 import socket
 import threading
@@ -53,6 +57,9 @@ __all__ = ["BlockSocket", "BlockSockets"]
 IN_USE_MAX: Final = 8
 _IDLE_MAX: Final = 2
 _OPEN_S: Final = 1.0  # the server has just answered at its other port
+_OPEN_MIN_S: Final = 0.25  # with less time than that, a server that cannot be reached looks like one that is slow
+_PAUSE_S: Final = 1.0
+_PAUSE_MAX_S: Final = 300.0
 _SEND_S: Final = 30.0
 _SHARED: Final = pack_block_message(PutShared())
 _logger: Final = logging.getLogger("penstock.client")
@@ -127,31 +134,45 @@ class BlockSocket:
 class BlockSockets:
     """The connections of a channel to ``host``; ``access`` is what the server says about them. None: there are none."""
 
-    def __init__(self, host: str | None, access: BlockAccess | None) -> None:
+    def __init__(
+        self, host: str | None, access: BlockAccess | None, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._place = None if host is None or access is None else (host, access)
+        self._now = now
         self._lock = threading.Lock()
         self._idle: list[BlockSocket] = []
         self._open: set[BlockSocket] = set()
+        self._pause_s = 0.0  # after the last attempt, if that failed
+        self._retry_at = -math.inf
         self._is_closed = False
 
     def take(self) -> BlockSocket | None:
         """Return a connection for this thread, if there can be one."""
+        seconds = _opening_s()
         with self._lock:
             if self._idle:
                 return self._idle.pop()
             place = self._place
             if place is None or self._is_closed or len(self._open) >= IN_USE_MAX:
                 return None
+            if seconds < _OPEN_MIN_S or self._now() < self._retry_at:
+                return None
+            pause_s = self._pause_s
+            if pause_s:
+                self._retry_at = self._now() + _OPEN_S  # other threads do not try, too
         try:
-            found = BlockSocket(_opened(*place), self._forget)
+            found = BlockSocket(_opened(*place, seconds), self._forget)
         except (OSError, BadArgument) as error:
-            _logger.debug("blocks go over Flight, because there is no connection for them: %s", error)
-            self._place = None
+            pause_s = min(pause_s * 2 or _PAUSE_S, _PAUSE_MAX_S)  # the same for threads that have failed together
+            _logger.debug("for %g s blocks go over Flight, because there is no connection: %s", pause_s, error)
+            with self._lock:
+                self._pause_s, self._retry_at = pause_s, self._now() + pause_s
             return None
         return found if self._add(found) else None
 
     def _add(self, found: BlockSocket) -> bool:
         with self._lock:
+            self._pause_s, self._retry_at = 0.0, -math.inf
             is_closed = self._is_closed
             if not is_closed:
                 self._open.add(found)
@@ -190,10 +211,14 @@ class BlockSockets:
         self.give(found)
 
 
-def _opened(host: str, access: BlockAccess) -> FrameConnection:
-    """Connect, and let both sides prove that they have the key."""
+def _opening_s() -> float:
+    """Return the seconds that an attempt may take: if it fails, the other half of the time is for Flight."""
     left = time_left()
-    seconds = _OPEN_S if left is None else min(left, _OPEN_S)
+    return _OPEN_S if left is None else min(left / 2, _OPEN_S)
+
+
+def _opened(host: str, access: BlockAccess, seconds: float = _OPEN_S) -> FrameConnection:
+    """Connect, and let both sides prove that they have the key."""
     raw = socket.create_connection((host, access[0]), timeout=seconds)
     try:
         return _proved(FrameConnection(raw, checks_data=False), access, time.monotonic() + seconds)
