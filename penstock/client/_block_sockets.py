@@ -3,8 +3,8 @@
 A thread takes one, sends a request, reads the answer and gives it back. If there is none, because the server has no
 port for blocks, or it cannot be reached, or as many as possible are in use, blocks go over Flight.
 
-A port that could not be reached is tried again after a pause, by one thread at a time. The pauses become longer, because
-an attempt may take as long as ``_OPEN_S``, and a firewall stays.
+A port that could not be reached is tried again after a pause, by one thread at a time. The pauses become longer,
+because an attempt may take as long as ``_OPEN_S``, and a firewall stays.
 """
 
 from __future__ import annotations
@@ -219,8 +219,11 @@ def _opening_s() -> float:
 
 def _opened(host: str, access: BlockAccess, seconds: float = _OPEN_S) -> FrameConnection:
     """Connect, and let both sides prove that they have the key."""
-    raw = socket.create_connection((host, access[0]), timeout=seconds)
+    raw = socket.create_connection((host, access[0]), timeout=seconds) if access[0] else socket.socket(socket.AF_UNIX)
     try:
+        if not access[0]:
+            raw.settimeout(seconds)
+            raw.connect(host)
         return _proved(FrameConnection(raw, checks_data=False), access, time.monotonic() + seconds)
     except BaseException:
         raw.close()
