@@ -44,9 +44,28 @@ def test_the_quick_tests_run_once_for_each_python_and_spark_with_each_pyspark() 
     runs = matrix.cells(list(matrix.PYTHONS), list(matrix.PYSPARKS), list(matrix.PARTS))
     assert [cell.python for cell in runs if cell.part == "unit"] == list(matrix.PYTHONS)
     assert len([cell for cell in runs if cell.part == "spark"]) == len(matrix.PYTHONS) * len(matrix.PYSPARKS)
-    for argument in matrix.tests_of("unit")[2:]:
-        assert (ROOT / argument).exists()
-    assert "not crash" in matrix.tests_of("unit")[1]
+    arguments = matrix.tests_of("unit")
+    places = [argument for argument in arguments[2:] if not argument.startswith("--")]
+    assert [place for place in places if not (ROOT / place).exists()] == []
+    assert "not crash" in arguments[1]
+
+
+def test_the_quick_tests_have_every_part_that_users_call_and_start_neither_spark_nor_a_browser() -> None:
+    """A Python breaks the command line as easily as the engine; a file that is left out is one that exists."""
+    arguments = matrix.tests_of("unit")
+    assert {"tests/backup", "tests/cli", "tests/console", "tests/patterns", "tests/test_interop.py"} < set(arguments)
+    for pattern, reason in matrix.LEFT_OUT.items():
+        assert reason
+        assert f"--ignore-glob={ROOT}/{pattern}" in arguments
+        assert list(ROOT.glob(pattern)), pattern
+    left_out = {file for pattern in matrix.LEFT_OUT for file in ROOT.glob(pattern)}
+    for folder in matrix.MORE:
+        for file in {*(ROOT / folder).glob("**/test_*.py")} - left_out:
+            text = file.read_text()
+            assert "pytestmark = pytest.mark.long" not in text, file
+            fixtures = set(re.findall(r"one_spark|short_demo|browser: Browser|page: Page", text))
+            assert fixtures <= ({"short_demo"} if file.name == "test_cli_commands.py" else set()), file
+    assert "--deselect=tests/cli/test_cli_commands.py::test_example_runs" in arguments, "it uses short_demo"
 
 
 def test_a_python_that_is_missing_is_skipped_with_a_word(
@@ -61,6 +80,9 @@ def test_a_python_that_is_missing_is_skipped_with_a_word(
     assert lines[-2].split()[:4] == ["3.11", matrix.PYSPARKS[-1], "unit", "passed"]
     assert lines[-1].endswith("skipped      0 s  this machine has no Python 3.12 with venv")
     assert matrix.main(["--python", "3.12"]) == 1
+    assert matrix.main(["--python", "3.11", "--python", "3.12", "--only", "unit", "--strict"]) == 1
+    assert matrix.main(["--python", "3.11", "--only", "unit", "--strict"]) == 0
+    assert matrix.main(["--python", "3.12", "--python", "3.11", "--list", "--strict"]) == 1
 
 
 @pytest.mark.parametrize(("outcome", "code"), [("assert True", 0), ("assert False", 1)])

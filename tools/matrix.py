@@ -2,9 +2,10 @@
 
 Each Python gets an environment of its own, by ``tools/setup.sh``. A PySpark that is not the pinned one lies in a folder
 beside it, which comes first on the path: that costs a download, and no second environment. With the pinned PySpark, the
-quick tests run; with each PySpark, those of Spark. A Python that this machine lacks is skipped, and named.
+quick tests run; with each PySpark, those of Spark. A Python that this machine lacks is skipped, and named; with
+``--strict`` that is a failure.
 
-usage: python tools/matrix.py [--python 3.12] [--pyspark 4.2] [--only unit|spark] [--list] [-- ARGUMENTS OF PYTEST]
+usage: python tools/matrix.py [--python 3.12] [--pyspark 4.2.1] [--only unit|spark] [--strict] [--list] [-- PYTEST ...]
 """
 
 from __future__ import annotations
@@ -24,6 +25,27 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
 PYSPARKS = ("4.2.1", "4.3.0")  # the newest of each that is supported; the last is the one in constraints.txt
 PARTS = ("unit", "spark")
+MORE = (
+    "tests/aio",
+    "tests/backup",
+    "tests/cli",
+    "tests/console",
+    "tests/patterns",
+    "tests/top",
+    "tests/test_interop.py",
+)
+"""What the quick tests are here beside those of ``make check``."""
+LEFT_OUT = {
+    "tests/backup/test_backup_buckets.py": "takes long",
+    "tests/backup/test_backup_model.py": "takes long",
+    "tests/backup/test_interrupted_backups.py": "takes long",
+    "tests/cli/test_cli_demo.py": "starts Spark",
+    "tests/cli/test_cli_jobs.py": "starts Spark",
+    "tests/console/test_browser*.py": "starts a browser, which is the same with each Python",
+    "tests/console/test_cluster_page.py": "starts a browser, which is the same with each Python",
+    "tests/patterns/test_examples_killed.py": "takes long",
+}
+ON_SPARK = "tests/cli/test_cli_commands.py::test_example_runs"  # the examples of all commands, some of which start it
 SETUP_S_MAX, TESTS_S_MAX = 1800, 3600
 _SUMMARY = re.compile(r"^(?:=+ )?((?:\d+ \w+(?:, )?)+) in [\d.]+s", re.MULTILINE)
 
@@ -101,7 +123,7 @@ def pyspark_folder(venv: Path, version: str) -> Path | None:
 
 
 def tests_of(part: str) -> list[str]:
-    """Return the arguments of pytest: the quick tests are those of ``make check``."""
+    """Return the arguments of pytest: the quick tests are those of ``make check``, and more."""
     if part == "spark":
         return ["tests/spark"]
     lists = {
@@ -109,7 +131,8 @@ def tests_of(part: str) -> list[str]:
         for name in ("UNIT", "QUICK")
     }
     words = {name: found[1].replace("\\\n", " ") for name, found in lists.items() if found is not None}
-    return ["-k", words["QUICK"], *words["UNIT"].split(), "tests/aio", "tests/top"]
+    left_out = [f"--ignore-glob={ROOT / pattern}" for pattern in LEFT_OUT]
+    return ["-k", words["QUICK"], *left_out, f"--deselect={ON_SPARK}", *words["UNIT"].split(), *MORE]
 
 
 def run(cell: Cell, python: str, more: list[str]) -> Outcome:
@@ -147,12 +170,13 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run what is asked for; return 1 if a test failed, or nothing ran at all."""
+    """Run what is asked for; return 1 if a test failed, if nothing ran at all, or for a skip with ``--strict``."""
     split = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", action="append", choices=PYTHONS, help="only this Python; may be repeated")
     parser.add_argument("--pyspark", action="append", choices=PYSPARKS, help="only this PySpark; may be repeated")
     parser.add_argument("--only", action="append", choices=PARTS, help="only this part of the tests")
+    parser.add_argument("--strict", action="store_true", help="fail if a Python is missing")
     parser.add_argument("--list", action="store_true", help="print the runs, and what would be skipped")
     given = parser.parse_args(arguments[:split])
     wanted = cells(given.python or list(PYTHONS), given.pyspark or list(PYSPARKS), given.only or list(PARTS))
@@ -169,7 +193,8 @@ def main(arguments: list[str]) -> int:
             outcomes.append(run(cell, python, arguments[split + 1 :]))
     print(table(outcomes))
     results = {outcome.status for outcome in outcomes}
-    return 1 if "failed" in results or not results & {"passed", "listed"} else 0
+    bad = {"failed", "skipped"} if given.strict else {"failed"}
+    return 1 if results & bad or not results & {"passed", "listed"} else 0
 
 
 if __name__ == "__main__":
