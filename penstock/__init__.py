@@ -35,6 +35,7 @@ from penstock.model import (
 
 if TYPE_CHECKING:
     import os
+    import socket
     from collections.abc import Mapping
 
     from penstock.server import FlightService
@@ -162,11 +163,11 @@ def connect(
     return open_shared(folder, maintenance_interval_s=maintenance_interval_s, own=own, serve=serve_folder)
 
 
-def serve_folder(store: Engine, location: str) -> FlightService:
+def serve_folder(store: Engine, location: str, block_listener: socket.socket) -> FlightService:
     """Start the Flight service of a store for other processes of this machine; most owners never need it."""
     from penstock.server import FlightService  # noqa: PLC0415
 
-    return FlightService(store, location)
+    return FlightService(store, location, block_listener)
 
 
 def _check_folder(address: str | os.PathLike[str]) -> None:

@@ -86,7 +86,7 @@ class Finder(Protocol):
 
     @property
     def block_host(self) -> str | None:
-        """Where the port for blocks of the server is that was found last; None if clients do not use it."""
+        """Where the server's port for blocks is, or its socket: of the one found last. None: clients do not use it."""
 
     @property
     def patience_s(self) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.embedded import has_store
 from penstock.errors import FolderUnusable, StoreLocked, StoreUnreachable
-from penstock.local._folder import owner_socket_inode, service_socket
+from penstock.local._folder import block_socket, owner_socket_inode, service_socket
 from penstock.local._owner_process import await_owner_process, start_owner_process
 from penstock.local._owner_socket import ENTER, EXCLUSIVE, READY, ask, open_owned
 from penstock.local._owner_watch import OwnerWatch
@@ -48,15 +48,15 @@ class OwnerFinder:
     """Finds the owner of a folder, or becomes the owner."""
 
     patience_s: Final = 10.0  # another process may just be opening the folder
-    block_host: Final = None  # the owner has no port
 
     def __init__(self, folder: Path, maintenance_interval_s: float, *, own: bool, serve: Serve) -> None:
         self._folder, self._maintenance_interval_s, self._own, self._serve = folder, maintenance_interval_s, own, serve
         self._owned: Engine | None = None
         self._starting: subprocess.Popen[bytes] | None = None
         self._start_at = 0.0
-        self._watch = OwnerWatch(folder, service_socket(folder))
+        self._watch = OwnerWatch(folder, {service_socket(folder), block_socket(folder)})
         self.address: Final = str(folder)
+        self.block_host: Final = block_socket(folder)
 
     def prepare(self) -> None:
         """Start an owner process if there is no owner and this process is not to be it.

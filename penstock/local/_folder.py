@@ -2,6 +2,7 @@
 
 owner.sock            the owner socket: the owner listens there while the store is open
 flight/sock           the socket of the Flight service, in a folder that only its user may enter
+flight/blocks         the socket for blocks, beside it
 plogs/access-probe-*  files by which clients find out whether they have direct access to the plogs
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "block_socket",
+    "listen_for_blocks",
     "make_service_folder",
     "owner_socket",
     "owner_socket_inode",
@@ -31,6 +35,8 @@ __all__ = [
 _OWNER_SOCKET: Final = "owner.sock"
 _SERVICE_FOLDER: Final = "flight"  # a folder of its own: gRPC makes a socket that all users of the machine may use
 _SERVICE_SOCKET: Final = f"{_SERVICE_FOLDER}/sock"
+_BLOCK_SOCKET: Final = f"{_SERVICE_FOLDER}/blocks"
+_BACKLOG: Final = 1024
 _PATH_MAX: Final = 100  # the path of a socket may have 107 bytes
 _OPEN_FILES: Final = 1 << 20
 
@@ -45,12 +51,32 @@ def service_socket(folder: Path) -> str:
     return f"{_short(folder)}/{_SERVICE_SOCKET}"
 
 
+def block_socket(folder: Path) -> str:
+    """Return the path of the socket for blocks."""
+    return f"{_short(folder)}/{_BLOCK_SOCKET}"
+
+
+def listen_for_blocks(folder: Path) -> socket.socket:
+    """Listen at the socket for blocks; the folder of the service exists."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        os.fchmod(listener.fileno(), 0o600)
+        with suppress(FileNotFoundError):  # of a service that could not be started
+            os.unlink(block_socket(folder))
+        listener.bind(block_socket(folder))
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
 @cache
 def _short(folder: Path) -> str:
     """Return a path of the folder that is short enough for a socket; a folder with a long path is kept open for it."""
     assert folder.is_absolute(), "a relative path names another folder after a change of directory"
     path = str(folder)
-    if len(os.fsencode(path)) + len(_SERVICE_SOCKET) < _PATH_MAX:
+    if len(os.fsencode(path)) + len(_BLOCK_SOCKET) < _PATH_MAX:
         return path
     return f"/proc/self/fd/{os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)}"
 
@@ -72,7 +98,7 @@ def owner_socket_inode(folder: Path) -> int | None:
 
 def remove_sockets(folder: Path) -> None:
     """Remove the sockets of an owner that has ended, or was killed."""
-    for name in (_OWNER_SOCKET, _SERVICE_SOCKET):
+    for name in (_OWNER_SOCKET, _SERVICE_SOCKET, _BLOCK_SOCKET):
         with suppress(FileNotFoundError, NotADirectoryError):
             (folder / name).unlink()
     with suppress(FileNotFoundError):

@@ -19,6 +19,8 @@ from penstock import forks
 from penstock.embedded import open_store
 from penstock.errors import OwnerStopped, StoreLocked
 from penstock.local._folder import (
+    block_socket,
+    listen_for_blocks,
     make_service_folder,
     owner_socket,
     owner_socket_inode,
@@ -61,8 +63,8 @@ class Service(Protocol):
         """End the connections, and accept no more."""
 
 
-Serve = Callable[["Engine", str], Service]
-"""Starts the service of a store at a location."""
+Serve = Callable[["Engine", str, socket.socket], Service]
+"""Starts the service of a store at a location, with a listening socket for blocks."""
 
 
 def open_owned(folder: Path, *, maintenance_interval_s: float, serve: Serve, exclusive: bool = False) -> Engine:
@@ -152,7 +154,8 @@ class OwnerSocket:
 
     def release_in_child(self) -> None:
         """Close the sockets in a forked child: clients notice the end of the owner once no process has them open."""
-        forks.drop_sockets({owner_socket(self._folder), service_socket(self._folder)})
+        folder = self._folder
+        forks.drop_sockets({owner_socket(folder), service_socket(folder), block_socket(folder)})
 
     def _work(self) -> None:
         while True:
@@ -187,7 +190,12 @@ class OwnerSocket:
         """Start the service, unless it runs."""
         if self._service is None:
             make_service_folder(self._folder)
-            self._service = self._serve(self._store, f"grpc+unix://{service_socket(self._folder)}")
+            blocks = listen_for_blocks(self._folder)
+            try:
+                self._service = self._serve(self._store, f"grpc+unix://{service_socket(self._folder)}", blocks)
+            except BaseException:
+                blocks.close()
+                raise
 
     def connections(self) -> int:
         """Return how many clients are connected."""

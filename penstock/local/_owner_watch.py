@@ -16,10 +16,13 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import OwnerStopped
 from penstock.ports import copied_socket
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 __all__ = ["OwnerWatch", "answer_of", "peer_of"]
 
@@ -66,8 +69,8 @@ def _is_stopped(pid: int) -> bool:
 class OwnerWatch:
     """Checks, while a client is connected to a folder's owner, whether that is stopped."""
 
-    def __init__(self, folder: Path, service: str) -> None:
-        self._folder, self._service = folder, service
+    def __init__(self, folder: Path, sockets: Container[str]) -> None:
+        self._folder, self._sockets = folder, sockets
         self._owner = 0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -89,16 +92,16 @@ class OwnerWatch:
             stopped = stopped + 1 if _is_stopped(self._owner) else 0
             if stopped == _CHECKS:
                 _logger.warning("%s", OwnerStopped(str(self._folder), pid=self._owner))
-                _shut_down(self._service)
+                _shut_down(self._sockets)
 
     def close(self) -> None:
         """End the watch."""
         self._over.set()
 
 
-def _shut_down(service: str) -> None:
-    """Shut down all connections of this process to a socket."""
+def _shut_down(sockets: Container[str]) -> None:
+    """Shut down all connections of this process to sockets."""
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError), copied_socket(int(name)) as sock:
-            if sock.family == socket.AF_UNIX and sock.getpeername() == service:
+            if sock.family == socket.AF_UNIX and sock.getpeername() in sockets:
                 sock.shutdown(socket.SHUT_RDWR)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import logging
 import secrets
+import socket
 import threading
 import time
 from collections import Counter
@@ -32,7 +33,6 @@ from penstock.wire import (
 )
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Generator
 
     import pyarrow as pa
@@ -66,7 +66,8 @@ class BlockPort:
     """Serves connections for blocks until it is closed; see the module."""
 
     def __init__(self, listener: socket.socket, rules: BlockRules) -> None:
-        self.port: Final[int] = listener.getsockname()[1]
+        is_unix = listener.family == socket.AF_UNIX
+        self.port: Final[int] = 0 if is_unix else listener.getsockname()[1]  # 0: clients know the path of the socket
         self._listener, self._rules = listener, rules
         self._lock = threading.Lock()
         self._open: dict[FrameConnection, Session | None] = {}

@@ -314,7 +314,7 @@ def start_service(store: Engine, config: Config, logins: Logins | None, certific
             tls = None if certificate is None else [(certificate.cert, certificate.key)]
             port = config.port if is_address(config.host) else usable_port(config.host, config.port, setting=_PORT)
             location = f"{'grpc' if tls is None else 'grpc+tls'}://{_host(config)}:{port}"
-            service = FlightService(store, location, guard=logins, tls=tls, limits=limits, block_listener=blocks)
+            service = FlightService(store, location, blocks, guard=logins, tls=tls, limits=limits)
         parts.pop_all()
         return service
 

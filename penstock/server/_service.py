@@ -65,11 +65,11 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self,
         store: Engine,
         location: str,
+        block_listener: socket.socket | None = None,
         *,
         guard: Guard | None = None,
         tls: list[tuple[bytes, bytes]] | None = None,
         limits: Limits = UNLIMITED,
-        block_listener: socket.socket | None = None,
     ) -> None:
         forks.check_network()
         forks.guard(self)

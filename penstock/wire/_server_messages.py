@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 _Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
-BlockAccess = tuple[Annotated[int, Meta(ge=1, le=65_535)], str, bytes]
-"""The port for blocks, the name of the session there, and its key."""
+BlockAccess = tuple[Annotated[int, Meta(ge=0, le=65_535)], str, bytes]
+"""The port for blocks, the name of the session there, and its key; 0 is a socket whose path the client knows."""
 Welcome = tuple[
     Literal["welcome"],
     Annotated[str, Meta(min_length=1, max_length=100)],

@@ -209,10 +209,11 @@ def test_other_users_do_not_reach_the_sockets_not_even_for_a_moment(
     folder, seen = tmp_path / "data", []
 
     class Service(FlightService):
-        def __init__(self, store: Engine, location: str) -> None:
-            super().__init__(store, location)
+        def __init__(self, store: Engine, location: str, block_listener: socket.socket) -> None:
+            super().__init__(store, location, block_listener)
             at = Path(location.removeprefix("grpc+unix://"))
             seen.append((stat.S_ISSOCK(at.stat().st_mode), stat.S_IMODE(at.parent.stat().st_mode)))
+            assert stat.S_IMODE((at.parent / "blocks").stat().st_mode) == 0o600
 
     monkeypatch.setattr(_service, "FlightService", Service)
     with penstock.connect(folder) as first, penstock.connect(folder):
@@ -228,6 +229,31 @@ def test_a_socket_in_a_deep_folder_is_found(tmp_path: Path) -> None:
     with penstock.connect(folder) as first, penstock.connect(folder) as second:
         first.create_stream(STREAM)
         assert [info.name for info in second.streams()] == [STREAM]
+        assert open_block_sockets(second)
+
+
+def open_block_sockets(store: Any) -> int:
+    """Write an event as a client; return how many connections for blocks the client has then."""
+    with store.writer(STREAM) as writer:
+        writer.write_event(b"event").result()
+    return len(store.connection.channel.sockets._open)
+
+
+def test_blocks_of_a_client_take_the_socket_for_blocks(tmp_path: Path) -> None:
+    """Over Flight one durable event takes half as long again."""
+    with penstock.connect(tmp_path) as first, penstock.connect(tmp_path) as second:
+        first.create_stream(STREAM)
+        assert open_block_sockets(second) == 1
+
+
+def test_blocks_go_over_flight_where_the_socket_for_blocks_is_gone(tmp_path: Path) -> None:
+    """Somebody may tidy up a folder."""
+    with penstock.connect(tmp_path) as first, penstock.connect(tmp_path) as second:
+        first.create_stream(STREAM)
+        assert second.stream(STREAM).name == STREAM  # the owner has begun to serve
+        (tmp_path / "flight/blocks").unlink()
+        assert open_block_sockets(second) == 0
+        assert first.stream(STREAM).size_bytes
 
 
 WRITER: Final = """
