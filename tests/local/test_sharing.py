@@ -232,8 +232,9 @@ def test_a_socket_in_a_deep_folder_is_found(tmp_path: Path) -> None:
         assert open_block_sockets(second)
 
 
-def open_block_sockets(store: Any) -> int:
+def open_block_sockets(store: penstock.Store) -> int:
     """Write an event as a client; return how many connections for blocks the client has then."""
+    assert isinstance(store, RemoteStore)
     with store.writer(STREAM) as writer:
         writer.write_event(b"event").result()
     return len(store.connection.channel.sockets._open)
