@@ -162,3 +162,45 @@ def test_the_container_serves_on_the_ports_that_it_exposes(monkeypatch: pytest.M
     assert all(re.search(rf"^{extra} = ", declared, re.MULTILINE) for extra in extras.split(","))
     for run in found["RUN"]:
         assert subprocess.run(["bash", "-n", "-c", run], check=False).returncode == 0
+
+
+def copied_files() -> set[str]:
+    """Return which files of this folder the build copies: names at the root, less what is ignored everywhere."""
+    lines = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    assert patterns[0] == "*", "what is not named is not copied: .git, .venv, stores, passwords"
+    named = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    ignored = [pattern.removeprefix("**/") for pattern in patterns[1:] if not pattern.startswith("!")]
+    found = [file for name in named for file in ((ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name])]
+    places = [file.relative_to(ROOT) for file in found if file.is_file()]
+    return {str(place) for place in places if not set(place.parts) & set(ignored)}
+
+
+def test_the_image_is_built_from_the_package_alone() -> None:
+    """A clone has gigabytes of environments beside it, and the history of the repository; an image has neither."""
+    copied = copied_files()
+    tops = {place.partition("/")[0] for place in copied}
+    assert tops == {"LICENSE", "README.md", "constraints.txt", "penstock", "pyproject.toml"}
+    assert not [place for place in copied if "__pycache__" in place]
+    tracked = subprocess.run(
+        ["git", "ls-files", "penstock"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert set(tracked) <= copied | {place for place in tracked if not (ROOT / place).exists()}
+    assert "COPY . /source" in (DEPLOY / "Containerfile").read_text()
+    sources = re.findall(r"/source/([\w.]+)", (DEPLOY / "Containerfile").read_text())
+    assert set(sources) <= copied
+
+
+def test_what_the_build_copies_makes_the_package(tmp_path: Path) -> None:
+    """A file that the build needs and does not get would be found when the image is built, by the first user."""
+    hatchling = pytest.importorskip("hatchling.build", reason="there is no hatchling")
+    assert hatchling
+    for place in copied_files():
+        (tmp_path / "source" / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / place, tmp_path / "source" / place)
+    build = f"from hatchling.build import build_wheel; build_wheel({str(tmp_path)!r})"
+    made = subprocess.run(
+        [sys.executable, "-c", build], cwd=tmp_path / "source", capture_output=True, text=True, check=False, timeout=60
+    )
+    assert made.returncode == 0, made.stderr
+    assert len(list(tmp_path.glob("penstock_stream-*.whl"))) == 1
