@@ -2,6 +2,7 @@
 
 A mistake is an edit of the source of one function or of several. It replaces the function's code while it is planted,
 so that all that call it make the mistake. An edit whose text is no longer in the source fails: the list stays true.
+A change of the protocols, or of the simulator, gives every seed another life; :mod:`first_seeds` finds the seeds again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.log import _protocols
 from penstock.plog.replicated import AppendWindow, OwnedPlogs, ReplicaHost, _decide, _repair
 from penstock.plog.replicated._reassembly import EarlyAppends
-from penstock.testing.simulate import run_life
+from penstock.testing.simulate import Violation, run_life
 from penstock.testing.simulate._oracle import SimOracle
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def first_seed(mistake: Mistake, seeds: Iterable[int]) -> int | None:
         for seed in seeds:
             try:
                 run_life(seed)
-            except AssertionError:
+            except Violation:
                 return seed
     return None
 
