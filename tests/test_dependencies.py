@@ -108,3 +108,8 @@ def test_what_plans_a_query_does_not_wait_for_pandas() -> None:
     """Spark starts a process for every query that reads a stream, and pandas would be half of what it imports."""
     code = "import sys, penstock.spark; assert 'pandas' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_console_can_be_asked_for_by_its_name() -> None:
+    """Whoever wants the web console looks for an extra of that name; it is the server, which serves it."""
+    assert PROJECT["optional-dependencies"]["console"] == [f"{PROJECT['name']}[server]"]

@@ -57,10 +57,10 @@ def requirements() -> list[Requirement]:
 
 
 def extra_with(module: str) -> str | None:
-    """Return the extra that installs a module, or None; those of benchmarks and examples have what others have, too."""
+    """Return the extra that installs a module, or None; one that has the packages of another is not named."""
     wanted = module.partition(".")[0]
     extras = [need.extra for need in requirements() if need.module.partition(".")[0] == wanted]
-    return min(extras, key=lambda extra: extra in {"bench", "examples"}, default=None)
+    return min(extras, key=lambda extra: extra in {"bench", "console", "examples"}, default=None)
 
 
 def parse_requirements(lines: Iterable[str], extras: Iterable[str]) -> list[Requirement]:

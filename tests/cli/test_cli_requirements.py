@@ -22,6 +22,13 @@ def test_the_metadata_has_what_is_always_needed_and_every_extra() -> None:
     assert (extra_with("uvicorn.config"), extra_with("numpy"), extra_with("nonsense")) == ("server", None, None)
 
 
+def test_an_extra_is_named_before_its_alias(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that tells a server to install the console would be puzzling."""
+    needs = [requirement("uvicorn", ">=0.54", extra) for extra in ("bench", "console", "examples", "server")]
+    monkeypatch.setattr("penstock.cli._requirements.requirements", lambda: needs)
+    assert extra_with("uvicorn.config") == "server"
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
