@@ -86,8 +86,11 @@ class ReplicaStorage(Protocol):
     def delete(self, plog_id: PlogId) -> None:
         """Delete a plog durably."""
 
-    def replicas(self, after: bytes, limit: int) -> list[tuple[bytes, PlogInfo]]:
-        """Return up to ``limit`` replicas in the order of their uids, behind ``after``; without damaged ones."""
+    def replicas(self, after: bytes, limit: int) -> Sequence[tuple[bytes, PlogInfo | None]]:
+        """Return up to ``limit`` replicas in the order of their uids, behind ``after``; without damaged ones.
+
+        So that it does not take long, there may be fewer: then the last one is the next to be listed, with None.
+        """
 
     def save_epoch(self, epoch: int, owner: bytes) -> None:
         """Make the epoch of the present owner durable; one that is lower than that saved before has no effect."""
@@ -335,5 +338,7 @@ class ReplicaHost:
 
     def _list(self, request: ListReplicas) -> HostSteps[ReplicaList]:
         replicas = yield partial(self._storage.replicas, request.after, request.limit + 1)
-        listed = [(uid, info.length, info.sealed, info.size) for uid, info in replicas[: request.limit]]
-        return ReplicaList(listed, len(replicas) > request.limit)
+        listed = [
+            (uid, info.length, info.sealed, info.size) for uid, info in replicas[: request.limit] if info is not None
+        ]
+        return ReplicaList(listed, len(replicas) > len(listed))

@@ -135,7 +135,7 @@ class DeleteReplica(_ReplicaMessage, frozen=True, tag=7):
 
 
 class ListReplicas(_ReplicaMessage, frozen=True, tag=8):
-    """Ask for the replicas of the partition, in the order of their uids, behind ``after``."""
+    """Ask for the replicas of the partition, in the order of their uids, behind ``after``: the first of them."""
 
     after: Annotated[bytes, msgspec.Meta(max_length=16)]
     limit: Annotated[int, msgspec.Meta(ge=1, le=LIST_COUNT_MAX)]
@@ -193,7 +193,10 @@ class ReplicaBlocks(_ReplicaMessage, frozen=True, tag=25):
 
 
 class ReplicaList(_ReplicaMessage, frozen=True, tag=26):
-    """The replicas of a partition: uid, length, whether sealed, size; ``more`` says that others follow."""
+    """The replicas of a partition: uid, length, whether sealed, size; ``more`` says that others follow.
+
+    The length of a replica that is not sealed is at least that. A replica of size 1 may be one that cannot be read.
+    """
 
     replicas: Annotated[list[tuple[Uid, Offset, bool, Size]], msgspec.Meta(max_length=LIST_COUNT_MAX)]
     more: bool

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["find_missing", "list_replicas", "note_missing", "repair_plog"]
 
 _COPY_SIZE: Final = 1 << 20  # bytes under way at the same time
+_COPY_COUNT: Final = 256  # and appends: those of the owner wait behind them on the same connection
 
 
 def repair_plog(plog_id: PlogId) -> ReplicaSteps[bool]:
@@ -129,11 +130,12 @@ def _copy(
         part = min(_COPY_SIZE, length - offset)
         read = yield from read_blocks(plog_id, offset, part, servers=[source])
         assert read.blocks[0][0] == offset, "a replica ends where an append ends"
-        end = yield from _append_blocks(plog_id, target, read.blocks)
-        if end is None:
-            return False
-        yield NoteCopied(plog_id, end - offset)
-        offset = end
+        for first in range(0, len(read.blocks), _COPY_COUNT):
+            end = yield from _append_blocks(plog_id, target, read.blocks[first : first + _COPY_COUNT])
+            if end is None:
+                return False
+            yield NoteCopied(plog_id, end - offset)
+            offset = end
     answers = yield from ask_all(plog_id, SealReplica(uid, length), [target])
     return answers.get(target) == ReplicaDone()
 

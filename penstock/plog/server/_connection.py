@@ -1,12 +1,14 @@
 """One connection of a plog server: its session, and its requests, begun in their order and answered in their order.
 
 A request that has begun and waits for a sync is followed by others, until the connection has no more for now. Then the
-first is waited for; the sync that makes it durable makes most of the others durable, too.
+first is waited for; the sync that makes it durable makes most of the others durable, too. A list of replicas, which
+may read many files, is made by a thread of its own.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -95,6 +97,7 @@ class ClientConnection:
         self._session: HostSession | None = None
         self._check_again: Callable[[], object] | None = None
         self._checked_at = time.monotonic()
+        self._lister: threading.Thread | None = None  # the last one
         self._reads_nothing = False  # a reader of a partition that is not here, and is not made for it
         self.seen_at = time.monotonic()
         self.appends = self.appended_size = 0
@@ -203,6 +206,9 @@ class ClientConnection:
             self._send(number, DamagedList(sorted(self._partition.replicas.damaged.copy())[:LIST_COUNT_MAX]))
             return
         steps = self._partition.host.handle(self._session, number, request, frame.payload, now=time.monotonic())
+        if isinstance(request, ListReplicas):
+            self._list(number, steps)
+            return
         call = self._advance(steps, None)
         if isinstance(call, StopIteration):
             self._reply(number, call.value)
@@ -214,6 +220,28 @@ class ClientConnection:
         self.appends += 1
         self.appended_size += len(frame.payload)
         self._begun.append(_BegunRequest(number, steps, call, size))
+
+    def _list(self, number: int, steps: HostSteps[Reply | None]) -> None:
+        """List replicas in a thread of its own: appends do not wait for it. A client that asks twice waits itself."""
+        if self._lister is not None:
+            self._lister.join()
+        self._lister = threading.Thread(
+            target=self._answer_list, args=(number, steps), name="penstock-plog-list", daemon=True
+        )
+        try:
+            self._lister.start()
+        except RuntimeError as error:  # the system has no more threads
+            self._lister = None
+            self._send(number, Refusal("busy", 0, str(error)))
+
+    def _answer_list(self, number: int, steps: HostSteps[Reply | None]) -> None:
+        try:
+            self._reply(number, self._run(steps))
+        except OSError:
+            self._connection.shut_down()  # its own thread notices, and ends it
+        except Exception:
+            _logger.exception("replicas cannot be listed")
+            self._connection.shut_down()
 
     def _check_user_again(self, check: Callable[[], object]) -> None:
         """End the connection of a user who was removed, has another password, or lost the permission."""
@@ -231,6 +259,9 @@ class ClientConnection:
         while self._begun:
             with suppress(EOFError, OSError):
                 self._complete_first()
+        if self._lister is not None:
+            self._connection.shut_down()
+            self._lister.join()
 
     def _complete_first(self) -> None:
         """Wait for the first request that is begun, and answer it."""

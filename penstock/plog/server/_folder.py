@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 import secrets
 import threading
+import time
+from bisect import bisect_right
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -26,13 +28,14 @@ from penstock.model import UNDECODABLE, PlogId, check_name
 from penstock.plog._checksum import crc32c
 from penstock.plog._files import FilePlogs
 from penstock.plog._folder import refusal
+from penstock.plog._replica import PlogInfo
 from penstock.plog.replicated import ReplicaHost, ServerIdentity
+from penstock.plog.server._heads import stored_info
 from penstock.ports import OsDisk, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.plog._replica import PlogInfo
     from penstock.ports import Disk
 
 __all__ = ["HostedPartition", "ServerFolder"]
@@ -42,6 +45,8 @@ _IDENTITY: Final = "SERVER"
 _KNOWN: Final = f"a plog server's folder, format {_FORMAT}"
 _IDENTITY_SIZE_MAX: Final = 64 << 10
 _CHECKSUM_SIZE: Final = 4
+_LIST_S_MAX: Final = 0.2  # for the heads of one answer: a disk that seeks for each of them reads a few dozen
+_UNREADABLE: Final = PlogInfo(0, sealed=False, size=1)
 _REPLICA: Final = re.compile(r"([0-9a-f]{32})\.plog")
 
 
@@ -86,7 +91,9 @@ class PartitionReplicas(FilePlogs):
 
     def write_buffered(self, plog_id: PlogId) -> None:
         """Write the acknowledged appends of a plog that only the journal has into its file."""
-        self.raw(plog_id, 0, 0, limit=0)
+        with self._table.entered(plog_id) as plog:
+            if plog.replica is not None:
+                self._flushed(plog)
 
     def verify_again(self, plog_id: PlogId) -> None:
         """Have reads verify every block of a plog once more: otherwise a block is verified when it is first read."""
@@ -98,17 +105,49 @@ class PartitionReplicas(FilePlogs):
         super().delete(plog_id)
         self.damaged.discard(plog_id.uid_bytes)
 
-    def replicas(self, after: bytes, limit: int) -> list[tuple[bytes, PlogInfo]]:
-        """Return up to ``limit`` replicas in the order of their uids, behind ``after``; without damaged ones."""
-        replicas: list[tuple[bytes, PlogInfo]] = []
-        for uid in self.uids():
+    def info(self, plog_id: PlogId) -> PlogInfo:
+        """Return the length of a replica, whether it is sealed, and the size; the head tells that of a sealed one."""
+        try:
+            known = self.known_info(plog_id)
+        except OSError as error:
+            raise refusal(self.where(plog_id), error) from error
+        return known if known.sealed else super().info(plog_id)
+
+    def known_info(self, plog_id: PlogId) -> PlogInfo:
+        """Return the same without reading blocks: the length of one that is not in use, nor sealed, is at least that.
+
+        ``OSError`` if the head cannot be read.
+        """
+        with self._table.entered(plog_id) as plog:
+            if plog.deletion is not None:
+                raise NoSuchPlog(plog_id)
+            return stored_info(self.where(plog_id), plog_id) if plog.replica is None else plog.replica.info()
+
+    def replicas(self, after: bytes, limit: int) -> list[tuple[bytes, PlogInfo | None]]:
+        """Return up to ``limit`` replicas in the order of their uids, behind ``after``; without damaged ones.
+
+        When the time is up, the next one ends the list, with None. One that cannot be read is there, and no more is
+        known about it.
+        """
+        replicas: list[tuple[bytes, PlogInfo | None]] = []
+        deadline = time.monotonic() + _LIST_S_MAX
+        uids = self.uids()
+        for uid in map(bytes.fromhex, uids[bisect_right(uids, after.hex()) :]):
             if len(replicas) == limit:
                 break
-            if bytes.fromhex(uid) > after:
+            if replicas and time.monotonic() > deadline:
+                replicas.append((uid, None))
+                break
+            if uid not in self.damaged:
                 with suppress(NoSuchPlog, PlogCorrupt):
-                    info = self.info(self.plog_id(uid))
-                    replicas.append((bytes.fromhex(uid), info))
+                    replicas.append((uid, self._listed_info(uid)))
         return replicas
+
+    def _listed_info(self, uid: bytes) -> PlogInfo:
+        try:
+            return self.known_info(self.plog_id(uid.hex()))
+        except OSError:
+            return _UNREADABLE
 
     def save_epoch(self, epoch: int, owner: bytes) -> None:
         """Make the epoch of the present owner durable; one that is lower than that saved before has no effect."""
