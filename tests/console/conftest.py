@@ -11,10 +11,13 @@ import pytest
 import penstock
 from penstock.server import USERS_FILE, Config, Server, Users
 from tests.console.client import PASSWORD, Client
+from tests.console.pages import launched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from playwright.sync_api import Browser
 
     from penstock import Store
     from penstock.wire.operations import Permission
@@ -97,3 +100,10 @@ def served(serve: Callable[..., _Serving]) -> Iterator[Served]:
         for name in (STREAM, HIDDEN):
             served.store.create_stream(name, segments=2)
         yield served
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser for the tests of a module."""
+    with launched() as browser:
+        yield browser

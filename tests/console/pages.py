@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-__all__ = ["MISSING", "launched", "shown", "sign_in", "window"]
+    from penstock import Store
+    from tests.console.conftest import Served
+
+__all__ = ["MISSING", "launched", "opened", "press_until", "shown", "sign_in", "window", "write"]
 
 CHROMIUM: Final = which("chromium") or which("chromium-browser")
 MISSING: Final = None if CHROMIUM else "there is no chromium: tools/setup.sh installs it where it may"
@@ -78,3 +81,26 @@ def shown(page: Page, place: str) -> Page:
     """Go to another place of the console."""
     page.goto(f"/console/{place}")
     return page
+
+
+@contextmanager
+def opened(browser: Browser, served: Served, user: str = "anna", place: str = "", **settings: Any) -> Iterator[Page]:  # noqa: ANN401
+    """Open the console in a window, as a user who has signed in."""
+    with window(browser, served.server.http_port, **settings) as page:
+        yield sign_in(page, user, place)
+
+
+def press_until(page: Page, key: str, condition: str) -> None:
+    """Press a key until the page says that it has led there."""
+    for _ in range(40):
+        page.keyboard.press(key)
+        if page.evaluate(condition):
+            return
+    raise AssertionError(f"{key} does not lead to {condition}")
+
+
+def write(store: Store, name: str, *events: bytes, key: str | None = None) -> None:
+    """Append events one after the other."""
+    with store.writer(name) as writer:
+        for event in events:
+            writer.write_event(event, key=key).result()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -13,15 +11,14 @@ from penstock.embedded import open_store
 from penstock.model import StreamConfig
 from penstock.stream.format import StreamCreated
 from tests.console.client import PASSWORD
-from tests.console.pages import launched, shown, sign_in, window
+from tests.console.pages import opened, press_until, shown, sign_in, window, write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
-    from penstock import Store
     from tests.console.conftest import Served, _Serving
 
 STREAM: Final = "plant/readings"
@@ -39,24 +36,6 @@ UNLABELLED: Final = """() => [...document.querySelectorAll("input, select, butto
     .map((element) => element.outerHTML)"""
 
 
-FORGED: Final = """url => fetch(url, {method: "POST", mode: "no-cors", credentials: "include",
-    body: '{"name": "plant/forged"}'}).catch((error) => String(error))"""
-NEWEST: Final = "Number(/\\d+/.exec(document.querySelector('.events li:last-child .event-text').textContent)[0])"
-PRETTY: Final = """{
-  "big": 9007199254740993,
-  "list": [
-    1,
-    2
-  ]
-}"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
-
-
 @pytest.fixture(scope="module")
 def lively(served: Served) -> Served:
     """A stream that was split and merged, with writers that note time, readers, a consumer and a transaction."""
@@ -72,18 +51,6 @@ def lively(served: Served) -> Served:
     store.register_consumer(STREAM, "archiver")
     store.transactional_writer(STREAM, "etl").begin(lease=600)
     return served
-
-
-@contextmanager
-def opened(browser: Browser, served: Served, user: str = "anna", place: str = "", **settings: Any) -> Iterator[Page]:  # noqa: ANN401
-    with window(browser, served.server.http_port, **settings) as page:
-        yield sign_in(page, user, place)
-
-
-def write(store: Store, name: str, *events: bytes, key: str | None = None) -> None:
-    with store.writer(name) as writer:
-        for event in events:
-            writer.write_event(event, key=key).result()
 
 
 def test_sign_in_and_out(browser: Browser, served: Served) -> None:
@@ -191,6 +158,23 @@ def test_a_stream_is_created_split_merged_truncated_and_sealed(browser: Browser,
         page.get_by_label("Type the name").fill(name)
         page.get_by_role("button", name="Seal stream").click()
         expect(page.locator("h1 + .pill")).to_have_text("sealed")
+        expect(page.get_by_role("button", name="Seal…")).to_have_count(0)
+
+
+def test_a_sealed_stream_can_be_truncated(browser: Browser, served: Served) -> None:
+    """A stream that has ended is the one whose events are deleted next; the store allows it."""
+    name = "plant/ended"
+    served.store.create_stream(name)
+    write(served.store, name, b"event")
+    served.store.seal_stream(name)
+    with opened(browser, served, place=f"#/stream/{name}") as page:
+        expect(page.locator("h1 + .pill")).to_have_text("sealed")
+        page.get_by_role("button", name="Truncate…").click()
+        page.get_by_label("Position").fill("tail")
+        page.get_by_label("Type the name").fill(name)
+        page.get_by_role("button", name="Delete events").click()
+        expect(page.locator("#toasts")).to_contain_text("begins at")
+        assert served.store.stream(name).events == 0
 
 
 def test_permissions_are_granted_and_revoked(browser: Browser, served: Served) -> None:
@@ -207,109 +191,6 @@ def test_permissions_are_granted_and_revoked(browser: Browser, served: Served) -
         page.get_by_role("button", name="Revoke", exact=True).click()
         expect(row).to_contain_text("nothing was granted")
         expect(other.get_by_role("link", name=STREAM)).to_have_count(0)
-
-
-def test_events_that_are_html_binary_or_huge(browser: Browser, served: Served, tmp_path: Path) -> None:
-    """An event is whatever somebody has written; it is shown as text, as bytes, or by its beginning."""
-    name = "plant/strange"
-    served.store.create_stream(name, exist_ok=True)
-    html = b"<script>window.broken = true</script><img src=x onerror='window.broken = true'>"
-    write(served.store, name, html, key="<b onclick=alert(1)>key</b>")
-    write(served.store, name, bytes(range(256)), b'{"big": 9007199254740993, "list": [1, 2]}')
-    with served.store.writer(name) as writer, writer.begin_write_event("huge") as output:
-        output.write(b"A" * (3 << 20))
-    write(served.store, name, nested := b"[" * 32_000 + b"]" * 32_000)
-    with opened(browser, served, place=f"#/stream/{name}/events") as page:
-        rows = page.locator(".events li")
-        expect(rows).to_have_count(5)
-        page.get_by_role("button", name="Pause").click()
-        expect(rows.nth(0)).to_contain_text("<script>window.broken = true</script>")
-        rows.nth(0).get_by_role("button").click()
-        expect(page.locator(".detail pre")).to_have_text(html.decode())
-        expect(page.locator(".detail")).to_contain_text("<b onclick=alert(1)>key</b>")
-        rows.nth(1).get_by_role("button").click()
-        expect(page.locator(".detail pre")).to_contain_text("000030  30 31 32")
-        rows.nth(2).get_by_role("button").click()
-        expect(page.locator(".detail pre")).to_have_text(PRETTY)
-        rows.nth(4).get_by_role("button").click()
-        expect(page.locator(".detail")).to_contain_text("too deep or too large to be indented")
-        assert page.locator(".detail pre").text_content() == nested.decode()
-        rows.nth(2).get_by_role("button").click()
-        page.get_by_label("Indent JSON").uncheck()
-        expect(page.locator(".detail pre")).to_have_text('{"big": 9007199254740993, "list": [1, 2]}')
-        rows.nth(3).get_by_role("button").click()
-        expect(page.locator(".detail")).to_contain_text("The first 64 KiB of 3 MiB are shown.")
-        assert len(page.locator(".detail pre").text_content() or "") == 64 << 10
-        with page.expect_download() as download:
-            page.get_by_role("link", name="Download").click()
-        download.value.save_as(tmp_path / "event")
-        assert (tmp_path / "event").read_bytes() == b"A" * (3 << 20)
-        assert page.evaluate("window.broken") is None
-
-
-def test_events_from_a_position_on_and_by_key(browser: Browser, served: Served) -> None:
-    """A pointer, a cut or a time comes from a log or another tool; a key from whoever asks what happened."""
-    name = "plant/positions"
-    served.store.create_stream(name, segments=2, exist_ok=True)
-    with served.store.writer(name) as writer:
-        found = [writer.write_event(b"event %d" % number, key=f"key-{number % 5}").result() for number in range(300)]
-    with opened(browser, served, place=f"#/stream/{name}/events", allowed="400 (Bad Request)") as page:
-        position, rows = page.get_by_label("Go to a cut, a time or a pointer"), page.locator(".events li")
-        expect(rows.last).to_contain_text("event")
-        position.fill(str(found[150]))
-        position.press("Enter")
-        expect(page.locator(".events .marked")).to_contain_text("event 150")
-        expect(page.locator(".detail pre")).to_have_text("event 150")
-        position.fill(str(served.store.head(name)))
-        position.press("Enter")
-        expect(rows).to_have_count(200)
-        page.get_by_role("button", name="Next events").click()
-        expect(rows).to_have_count(300)
-        expect(page.get_by_role("status").filter(has_text="This is the tail.")).to_be_visible()
-        position.fill("2026-01-01 12:00")
-        position.press("Enter")
-        expect(rows).to_have_count(200)
-        position.fill("not a position")
-        position.press("Enter")
-        expect(page.locator(".status")).to_contain_text("invalid position")
-        expect(rows).to_have_count(200)
-        page.get_by_role("button", name="From the head").click()
-        page.get_by_label("Only keys that contain").fill("key-3")  # applied without Enter
-        expect(rows).to_have_count(60)
-
-
-@pytest.fixture
-def flood(served: Served) -> Iterator[Callable[[], int]]:
-    """Write to a stream as quickly as a writer can, until the test is over; give how many events that are."""
-    served.store.create_stream("plant/flood", segments=2, exist_ok=True)
-    over, written = threading.Event(), [0]
-
-    def work() -> None:
-        with served.store.writer("plant/flood") as writer:
-            while not over.is_set():
-                events = [b'{"number": %d, "padding": "%s"}' % (written[0] + n, b"." * 200) for n in range(2000)]
-                writer.write_batch(events, [f"key-{n % 50}" for n in range(2000)]).result()
-                written[0] += 2000
-                over.wait(0.02)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    yield lambda: written[0]
-    over.set()
-    thread.join()
-
-
-def test_the_tail_keeps_up_with_a_flood(browser: Browser, served: Served, flood: Callable[[], int]) -> None:
-    """The page shows the newest events, says what it skipped, stays small, and obeys its buttons."""
-    with opened(browser, served, place="#/stream/plant/flood/events") as page:
-        expect(page.locator(".status")).to_contain_text("passed too quickly to be shown")
-        expect(page.locator(".events li")).to_have_count(500)
-        before = flood()
-        page.wait_for_function(f"n => {NEWEST} >= n", arg=before)
-        page.get_by_role("button", name="Pause").click()
-        last = page.locator(".events li").last.text_content()
-        page.get_by_role("button", name="Follow").click()
-        expect(page.locator(".events li").last).not_to_have_text(last or "")
 
 
 def test_everything_works_with_the_keyboard(browser: Browser, lively: Served) -> None:
@@ -339,14 +220,6 @@ def test_everything_works_with_the_keyboard(browser: Browser, lively: Served) ->
         expect(page.get_by_role("button", name="Seal…")).to_be_focused()
 
 
-def press_until(page: Page, key: str, condition: str) -> None:
-    for _ in range(40):
-        page.keyboard.press(key)
-        if page.evaluate(condition):
-            return
-    raise AssertionError(f"{key} does not lead to {condition}")
-
-
 def test_colours_follow_the_system_or_the_user(browser: Browser, served: Served) -> None:
     """A page that is white at night is closed; a choice lasts over a reload."""
     background = "getComputedStyle(document.body).backgroundColor"
@@ -368,17 +241,73 @@ def test_colours_follow_the_system_or_the_user(browser: Browser, served: Served)
 
 @pytest.mark.parametrize("ends", ["tokens", "user"])
 def test_a_user_who_is_revoked_loses_the_open_page(browser: Browser, served: Served, ends: str) -> None:
-    """The page is not only refused what it asks for: what it shows is gone, too."""
+    """The page is not only refused what it asks for: what it shows is gone, too, and a dialog with it.
+
+    A modal dialog that stays open makes the page to sign in again inert.
+    """
     served.users.add("temp", PASSWORD, replace=True)
-    served.users.grant("temp", "read", "plant/*")
+    served.users.grant("temp", "admin", "plant/*")
     with opened(browser, served, "temp", f"#/stream/{STREAM}", allowed="401 (Unauthorized)") as page:
         expect(page.locator(".tile").first).to_be_visible()
+        page.get_by_role("button", name="Truncate…").click()
+        expect(page.get_by_role("dialog")).to_be_visible()
         if ends == "user":
             served.users.remove("temp")
         else:
             served.users.revoke_tokens("temp")  # as an expired session
-        expect(page.get_by_role("alert")).to_have_text("Your session has ended. Sign in again.")
+        expect(page.locator("main").get_by_role("alert")).to_have_text("Your session has ended. Sign in again.")
         expect(page.locator(".tile")).to_have_count(0)
+        expect(page.locator("dialog")).to_have_count(0)
+        expect(page.get_by_label("User")).to_be_focused()
+        page.keyboard.type("rita")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.locator(".tile").first).to_be_visible()
+
+
+def test_a_dialog_closes_when_its_page_is_left(browser: Browser, served: Served) -> None:
+    """It would be about a stream that is no longer shown; a refusal that comes afterwards is still said."""
+    with opened(browser, served, place="#/streams", allowed="400 (Bad Request)") as page:
+        shown(page, f"#/stream/{STREAM}")
+        page.get_by_role("button", name="Truncate…").click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.go_back()
+        expect(page.get_by_role("heading", name="Streams", level=1)).to_be_visible()
+        expect(page.locator("dialog")).to_have_count(0)
+        page.route("**/console/api/streams", lambda route: (page.go_forward(), route.continue_()))
+        page.get_by_role("button", name="Create stream").click()
+        page.get_by_label("Name", exact=True).fill("no name")
+        page.get_by_role("button", name="Create", exact=True).click()
+        expect(page.locator("#toasts")).to_contain_text("invalid stream name")
+        expect(page.get_by_role("heading", name=STREAM, level=1)).to_be_visible()
+        expect(page.locator("dialog")).to_have_count(0)
+
+
+def test_a_link_past_the_navigation_stays_on_the_page(browser: Browser, served: Served) -> None:
+    """It is the first stop of the keyboard; it led to the list of streams, away from what was to be read."""
+    with opened(browser, served, place=f"#/stream/{STREAM}/readers") as page:
+        expect(page.locator("main")).to_contain_text("No large event is being written.")
+        page.reload()
+        expect(page.locator("main")).to_contain_text("No large event is being written.")
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_be_focused()
+        assert page.url.endswith(f"#/stream/{STREAM}/readers")
+        expect(page.locator("main")).to_contain_text("No large event is being written.")
+        page.keyboard.press("Tab")
+        expect(page.locator("main").get_by_role("link", name="Streams")).to_be_focused()
+
+
+@pytest.mark.parametrize("place", ["#/stream/a/%E0%A4%A", "#/stream/only-a-scope", "#/nothing"])
+def test_an_address_of_no_page_is_not_found(browser: Browser, served: Served, place: str) -> None:
+    """An address that was cut off on its way showed an empty page, or the list of streams as if it were right."""
+    with opened(browser, served, place="#/health") as page:
+        shown(page, place)
+        expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+        assert page.title() == "Not found · Penstock"
+        page.get_by_role("link", name="All streams").click()
+        expect(page.get_by_role("link", name=STREAM)).to_be_visible()
 
 
 def test_a_stream_that_is_deleted_under_the_page_is_said_to_be_gone(browser: Browser, served: Served) -> None:
@@ -428,12 +357,3 @@ def test_ten_thousand_streams(browser: Browser, serve: Callable[..., _Serving], 
         expect(page.locator("tbody tr")).to_have_count(10)
         page.get_by_role("link", name="many/stream-07777").click()
         expect(page.get_by_role("heading", name="many/stream-07777", level=1)).to_be_visible()
-
-
-def test_a_page_of_another_site_changes_nothing(browser: Browser, served: Served) -> None:
-    """The browser that is signed in may visit any other site at the same time."""
-    port = served.server.http_port
-    with opened(browser, served, allowed="") as page:
-        page.goto("about:blank")
-        page.evaluate(FORGED, f"http://127.0.0.1:{port}/console/api/streams")
-    assert "plant/forged" not in [stream.name for stream in served.store.streams()]

@@ -6,7 +6,7 @@ import { clusterPage, healthPage } from "./page_health.js";
 import { streamPage } from "./page_stream.js";
 import { streamsPage } from "./page_streams.js";
 import { usersPage } from "./page_users.js";
-import { applyTheme, banner, topBar } from "./shell.js";
+import { applyTheme, banner, closeDialogs, topBar } from "./shell.js";
 
 const main = document.getElementById("main");
 let session = null;
@@ -20,36 +20,53 @@ function showTop() {
 
 function problemPage(error) {
   const isGone = error.status === 404;
+  if (isGone) document.title = "Not found · Penstock";
   morph(
     main,
     h(
       "section",
       { class: "card problem-page", role: "alert" },
-      h("h1", {}, isGone ? "It is not there" : "This cannot be shown"),
+      h("h1", {}, isGone ? "Not found" : "This cannot be shown"),
       h("p", {}, error.message),
       h("p", {}, h("a", { class: "button", href: "#/streams" }, "All streams")),
     ),
   );
 }
 
+const notFound = () => problemPage(new ApiError(404, "NoSuchPage", "The console has no such page. Check the address."));
+
+// The decoded parts of a place; null if it is malformed.
+function partsOf(place) {
+  try {
+    return place.split("/").filter(Boolean).map(decodeURIComponent);
+  } catch (error) {
+    if (!(error instanceof URIError)) throw error;
+    return null;
+  }
+}
+
 function route() {
   leave.abort();
   leave = new AbortController();
+  closeDialogs();
   if (session === null) return;
   const [place, search = ""] = path().split("?");
-  const parts = place.split("/").filter(Boolean).map(decodeURIComponent);
+  const parts = partsOf(place);
   const context = { session, main, signal: leave.signal, params: new URLSearchParams(search), failed: problemPage };
   showTop();
   main.replaceChildren();
-  if (parts[0] === "stream" && parts.length >= 3) streamPage(context, `${parts[1]}/${parts[2]}`, parts[3] ?? "overview");
+  if (parts === null) notFound();
+  else if (parts[0] === "stream" && parts.length >= 3) streamPage(context, `${parts[1]}/${parts[2]}`, parts[3] ?? "overview");
   else if (parts[0] === "health") healthPage(context);
   else if (parts[0] === "cluster") clusterPage(context);
   else if (parts[0] === "users") usersPage(context);
-  else streamsPage(context);
+  else if (parts.length === 0 || parts[0] === "streams") streamsPage(context);
+  else notFound();
 }
 
 function signInPage(note) {
   leave.abort();
+  closeDialogs();
   session = null;
   document.title = "Sign in · Penstock";
   showTop();
@@ -123,6 +140,10 @@ window.addEventListener("hashchange", () => {
   route();
   main.focus({ preventScroll: true });
   window.scrollTo(0, 0);
+});
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the hash names a page, not a place in it
+  main.focus();
 });
 
 applyTheme();

@@ -80,7 +80,7 @@ export function streamPage(context, name, tab) {
 
   const header = () => {
     const { stream } = state;
-    const mayChange = stream?.may.includes("admin") && stream.state === "active";
+    const mayChange = stream?.may.includes("admin");
     return [
       h("p", { class: "crumbs" }, h("a", { href: "#/streams" }, "Streams")),
       h(
@@ -90,7 +90,7 @@ export function streamPage(context, name, tab) {
         stream && (stream.state === "sealed" ? pill("sealed", "muted") : pill("active", "good")),
         h("span", { class: "grow" }),
         mayChange &&
-          h("div", { class: "actions" }, h("button", { type: "button", onclick: () => truncateDialog(stream) }, "Truncate…"), h("button", { type: "button", onclick: () => sealDialog(stream) }, "Seal…")),
+          h("div", { class: "actions" }, h("button", { type: "button", onclick: () => truncateDialog(stream) }, "Truncate…"), stream.state === "active" && h("button", { type: "button", onclick: () => sealDialog(stream) }, "Seal…")),
       ),
       h("nav", { class: "tabs", "aria-label": "Parts of the stream" }, TABS.map(([key, label]) => h("a", { href: `${base}/${key}`, "aria-current": key === tab ? "page" : undefined }, label))),
     ];
@@ -107,7 +107,7 @@ export function streamPage(context, name, tab) {
       h("strong", {}, `Segment ${segment.id}`),
       h("span", {}, `keys ${segment.low.toFixed(4)}–${segment.high.toFixed(4)}`),
       h("span", {}, f.size(segment.size_bytes)),
-      segment.first_ms !== null && h("span", {}, `${f.time(segment.first_ms, { withDate: true })} to ${f.time(segment.last_ms)}`),
+      segment.first_ms !== null && h("span", {}, `${f.time(segment.first_ms, { withDate: true })} to ${f.timeBeside(segment.last_ms, segment.first_ms)}`),
       segment.active && h("span", {}, `${f.rate(segment.events_per_s)} events/s`),
       !segment.active && pill("takes no more events", "muted"),
       segment.truncated && pill("begins truncated", "muted"),

@@ -82,6 +82,14 @@ export function toast(text, kind = "good") {
   setTimeout(() => note.remove(), 6000);
 }
 
+// A modal dialog makes the page behind it inert, so none outlives its page.
+export function closeDialogs() {
+  for (const dialog of document.querySelectorAll("dialog")) {
+    dialog.close();
+    dialog.remove();
+  }
+}
+
 // A dialog with a form. submit(values) sends the change; an error is shown, and the dialog stays open.
 export function ask({ title, text, fields = [], confirm, danger = false, action, submit }) {
   const problem = h("p", { class: "problem", role: "alert" });
@@ -97,10 +105,6 @@ export function ask({ title, text, fields = [], confirm, danger = false, action,
   const typed = confirm && h("input", { id: "d-confirm", autocomplete: "off", spellcheck: "false", "aria-describedby": "d-confirm-text" });
   const button = h("button", { class: danger ? "danger" : "primary", type: "submit", disabled: Boolean(confirm) }, action);
   if (typed) typed.oninput = () => (button.disabled = typed.value !== confirm);
-  const close = () => {
-    dialog.close();
-    dialog.remove();
-  };
   const form = h(
     "form",
     { method: "dialog" },
@@ -109,7 +113,7 @@ export function ask({ title, text, fields = [], confirm, danger = false, action,
     labelled,
     confirm && h("p", { class: "field" }, h("label", { for: "d-confirm" }, "Type the name of the stream to confirm"), typed, h("small", { id: "d-confirm-text" }, confirm)),
     problem,
-    h("p", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"), button),
+    h("p", { class: "buttons" }, h("button", { type: "button", onclick: closeDialogs }, "Cancel"), button),
   );
   form.onsubmit = async (event) => {
     event.preventDefault();
@@ -118,10 +122,11 @@ export function ask({ title, text, fields = [], confirm, danger = false, action,
     try {
       const values = Object.fromEntries([...inputs].map(([name, input]) => [name, input.value.trim()]));
       const answer = await submit({ ...values, confirm: typed?.value });
-      close();
+      if (dialog.isConnected) closeDialogs();
       toast(answer?.message ?? "Done");
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
+      if (!dialog.isConnected && error.status !== 401) toast(error.message, "bad"); // its page was left meanwhile
       problem.textContent = error.message;
       button.disabled = false;
     }

@@ -7,6 +7,7 @@ import { empty, pill, toast } from "./shell.js";
 
 const ROWS_MAX = 500;
 const FOLLOW_MS = 500;
+const SCROLLED_PX = 2; // less is rounding
 const TYPING_MS = 300; // a pause in which the key filter is applied
 
 // "2026-11-20 12:00", or a time of today; null if it is no time.
@@ -37,7 +38,7 @@ export function eventsTab({ signal, failed }, name, body) {
     const mine = turn;
     const isFirst = state.next === "latest";
     const page = await get("events", { name, start: state.next, key: state.key, follow: follow ? "1" : "0" }, signal);
-    if (mine !== turn) return null;
+    if (mine !== turn || follow !== state.follow) return null; // a paused page stays as it is, and asks for these again
     state.next = page.next;
     state.atTail = page.at_tail;
     if (!isFirst) {
@@ -60,6 +61,7 @@ export function eventsTab({ signal, failed }, name, body) {
     if (loading === turn) return;
     const mine = turn;
     loading = mine;
+    show();
     try {
       // with a filter, pages without a match are passed over
       for (let tries = 0; tries < 20; tries += 1) {
@@ -110,9 +112,14 @@ export function eventsTab({ signal, failed }, name, body) {
   };
   const pauseOrFollow = () => {
     if (state.follow) {
-      state.follow = false;
+      Object.assign(state, { follow: false, atTail: false }); // events may arrive from now on
       show();
     } else begin("latest", { follow: true });
+  };
+
+  // The list is at its end whenever it has been drawn, so only a user can have moved it: with a wheel, keys, or fingers.
+  const pauseIfScrolledUp = ({ currentTarget: box }) => {
+    if (state.follow && box.scrollHeight - box.clientHeight - box.scrollTop > SCROLLED_PX) pauseOrFollow();
   };
 
   const preview = (row) =>
@@ -126,12 +133,13 @@ export function eventsTab({ signal, failed }, name, body) {
       h(
         "button",
         { type: "button", class: `event${row.pointer === state.open ? " open" : ""}`, "aria-expanded": row.pointer === state.open ? "true" : "false", onclick: () => (row.pointer === state.open ? closeEvent() : openEvent(row.pointer)) },
-        h("span", { class: "event-time" }, f.time(row.time_ms, { withMs: true })),
+        h("span", { class: "event-time" }, f.timeBeside(row.time_ms, Date.now(), { withMs: true })),
         h("span", { class: "event-key", title: row.key ?? "" }, row.key ?? "–"),
         h("span", { class: "event-size" }, f.size(row.size)),
         h("span", { class: "event-text" }, preview(row)),
       ),
     );
+  const isDated = () => state.rows.some((row) => f.day(row.time_ms) !== f.day(Date.now()));
   const closeEvent = () => {
     state.open = state.detail = null;
     show();
@@ -235,12 +243,12 @@ export function eventsTab({ signal, failed }, name, body) {
       { class: `events-and-detail${state.open ? " with-detail" : ""}` },
       h(
         "div",
-        { class: "card flush" },
+        { class: `card flush${isDated() ? " dated" : ""}` },
         h("div", { class: "event head", "aria-hidden": "true" }, h("span", {}, "Time"), h("span", {}, "Key"), h("span", {}, "Size"), h("span", {}, "Event")),
         state.rows.length
-          ? h("ul", { class: "events", "aria-label": "Events", onwheel: (event) => event.deltaY < 0 && state.follow && pauseOrFollow() }, state.rows.map(eventRow))
-          : empty(state.follow ? "No event yet. Those that arrive are shown here." : state.atTail ? "There is no event from here on." : "Loading…"),
-        !state.follow && !state.atTail && state.rows.length ? h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => more() }, "Next events")) : null,
+          ? h("ul", { class: "events", "aria-label": "Events", onscroll: pauseIfScrolledUp }, state.rows.map(eventRow))
+          : empty(state.follow ? "No event yet. Those that arrive are shown here." : state.atTail ? "There is no event from here on." : loading === turn ? "Loading…" : "No event is shown."),
+        !state.follow && !state.atTail && (state.rows.length || loading !== turn) ? h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => more() }, "Next events")) : null,
       ),
       state.open && detail(),
     ),
