@@ -170,6 +170,10 @@ class ReplicaHost:
                 self._saved = (epoch, owner)
         return self._not_current(session)
 
+    def is_current(self, session: HostSession) -> bool:
+        """Return whether this session may change replicas."""
+        return session is self._session
+
     def _not_current(self, session: HostSession) -> Refusal | None:
         """Return the refusal of a session that may not change anything, None if it may."""
         if session is self._session:

@@ -54,11 +54,12 @@ if TYPE_CHECKING:
     from penstock.plog.server._folder import HostedPartition, ServerFolder
     from penstock.plog.server._limits import PlogServerLimits, RequestBudget
 
-__all__ = ["CheckUser", "ClientConnection"]
+__all__ = ["PRESENT_OWNER", "CheckUser", "ClientConnection"]
 
 CheckUser = Callable[[str, str, str], Callable[[], object]]
 """Raises why a user with this password, from this peer, may not open a session; returns what raises it later on."""
 
+PRESENT_OWNER: Final = 2
 _CREDENTIALS_S: Final = 1.0  # how soon a user who was removed is disconnected, at the next request
 _COUNT_MAX: Final = 1000  # requests of a connection that are begun and not answered
 _logger: Final = logging.getLogger("penstock.plog_server")
@@ -101,6 +102,13 @@ class ClientConnection:
         self._reads_nothing = False  # a reader of a partition that is not here, and is not made for it
         self.seen_at = time.monotonic()
         self.appends = self.appended_size = 0
+
+    @property
+    def standing(self) -> int:
+        """0 without a session; 1 for a reader, or an owner that was replaced; or ``PRESENT_OWNER``."""
+        if self._session is None or self._partition is None:
+            return int(self._reads_nothing)
+        return PRESENT_OWNER if self._partition.host.is_current(self._session) else 1
 
     def serve(self) -> None:
         """Answer requests until the client closes the connection, or does not keep to the protocol."""
