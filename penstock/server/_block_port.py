@@ -125,14 +125,14 @@ class BlockPort:
         opened = self._opened(frames)
         if opened is None:
             return
-        session, proof = opened
+        session, answer = opened
         quota = self._rules.quotas["calls"]  # it has a thread, as a call has
         try:
             quota.take(session.owner)
         except flight.FlightError:
             return  # before the proof, so that the client uses Flight; a connection lost later would end its session
         try:
-            _send(frames, pack_block_message(proof))
+            _send(frames, pack_block_message(answer))
             BlockConnection(frames, session, self._rules).serve()
         finally:
             quota.give(session.owner)
