@@ -79,7 +79,7 @@ export function clusterPage({ main, signal, failed }) {
             [{ title: "Server" }, { title: "Role" }, { title: "Of" }, { title: "Since" }, { title: "Lease until" }, { title: "To repair", number: true }],
             servers.map((server) => ({
               key: `${server.role}-${server.address}`,
-              cells: [h("span", { class: "mono" }, server.address), pill(...ROLES[server.role]), server.part ?? "–", server.since ? f.time(server.since * 1000, { withDate: true }) : "–", server.until ? f.time(server.until * 1000) : "–", server.repair === null ? "–" : f.count(server.repair)],
+              cells: [h("span", { class: "mono" }, server.address), pill(...ROLES[server.role]), server.part ?? "–", server.since ? f.time(server.since * 1000, { withDate: true }) : "–", server.until ? f.timeBeside(server.until * 1000, Date.now()) : "–", server.repair === null ? "–" : f.count(server.repair)],
             })),
           ),
   ];

@@ -3,6 +3,7 @@
 // The store records the order of splits and merges; when they were is known from the events around them. Epochs last
 // for seconds or for weeks, so the time axis is compressed: each epoch has at least some pixels.
 
+import { timeTick } from "./charts.js";
 import { s } from "./dom.js";
 import * as f from "./format.js";
 
@@ -11,6 +12,7 @@ const LEFT = 34;
 const TOP = 8;
 const BOTTOM = 34;
 const EPOCH_WIDTH_MIN = 26;
+const LABEL_WIDTH = 76; // of a time, or of the date below it
 
 // When each epoch began: the last change is on record, the others lie between the events before and behind them.
 export function epochTimes(picture) {
@@ -122,12 +124,12 @@ export function segmentPicture(width, picture, { selected, onselect }) {
     starts.map((at, index) => {
       const isLast = index === starts.length - 1;
       const tick = s("line", { class: "edge", x1: edges[index], x2: edges[index], y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM + 5 });
-      const fits = isLast || (edges[index] - labelled > 62 && edges.at(-1) - edges[index] > 62);
+      const fits = isLast || (edges[index] - labelled > LABEL_WIDTH && edges.at(-1) - edges[index] > LABEL_WIDTH);
       if (!fits) return tick;
       labelled = edges[index];
       const anchor = index === 0 ? "start" : isLast ? "end" : "middle";
-      const text = isLast && !picture.sealed ? "now" : f.time(at);
-      return [tick, s("text", { class: "tick", x: edges[index], y: HEIGHT - 14, "text-anchor": anchor }, text)];
+      const attributes = { x: edges[index], y: HEIGHT - 15, "text-anchor": anchor };
+      return [tick, isLast && !picture.sealed ? s("text", { class: "tick", ...attributes }, "now") : timeTick(at, picture.now_ms, attributes)];
     }),
   );
 }

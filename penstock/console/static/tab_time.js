@@ -14,12 +14,13 @@ export function timeTab({ main, signal, failed }, name, body) {
   let past = null;
   const noted = new Map(); // the times that each writer has noted, as they were seen here
 
+  // Where the watermark stands still, two points are enough: when it came there, and now.
   const remember = () => {
-    const last = past.at(-1);
-    if (answer.last && (last === undefined || last.lower !== answer.last.lower)) {
-      past = [...past, { wall_ms: answer.now_ms, ...answer.last }].slice(-POINTS_MAX);
+    if (answer.last !== null) {
+      const stands = past.length > 1 && past.slice(-2).every((point) => point.lower === answer.last.lower && point.upper === answer.last.upper);
+      past = [...(stands ? past.slice(0, -1) : past), { wall_ms: answer.now_ms, ...answer.last }].slice(-POINTS_MAX);
     }
-    for (const writer of answer.writers.slice(0, DRAWN_WRITERS)) {
+    for (const writer of answer.writers) {
       const points = noted.get(writer.writer) ?? [];
       points.push({ at: answer.now_ms, time: writer.time });
       noted.set(writer.writer, points.slice(-POINTS_MAX));
@@ -49,7 +50,16 @@ export function timeTab({ main, signal, failed }, name, body) {
       card(
         "Event time over the wall clock",
         past.length || drawn.some((writer) => writer.points.length) ? timeChart(width, { past, writers: drawn, now: answer.now_ms }) : empty("There are no watermarks yet."),
-        legend([["line lower", "watermark: all writers are past it"], ["band", "up to the fastest writer"], ["line writer", "each writer"], ["line clock", "wall clock"]]),
+        legend(
+          [
+            ["line lower", "watermark: all writers are past it"],
+            ["band", "up to the fastest writer"],
+            ["line writer", "each writer, since this page was opened"],
+            ...(drawn.some((writer) => writer.holds) ? [["line holds", "the writer that holds time back"]] : []),
+            ["line clock", "wall clock"],
+          ],
+          answer.writers_total > drawn.length && `${f.count(drawn.length)} of ${f.count(answer.writers_total)} writers drawn: the slowest.`,
+        ),
       ),
       card(
         "Writers",
