@@ -211,7 +211,7 @@ class ClientConnection:
         assert self._partition is not None
         assert self._session is not None
         if isinstance(request, ListDamaged):
-            self._send(number, DamagedList(sorted(self._partition.replicas.damaged.copy())[:LIST_COUNT_MAX]))
+            self._send(number, DamagedList(sorted(self._partition.replicas.damaged)[:LIST_COUNT_MAX]))
             return
         steps = self._partition.host.handle(self._session, number, request, frame.payload, now=time.monotonic())
         if isinstance(request, ListReplicas):

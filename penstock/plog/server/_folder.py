@@ -30,7 +30,8 @@ from penstock.plog._files import FilePlogs
 from penstock.plog._folder import refusal
 from penstock.plog._replica import PlogInfo
 from penstock.plog.replicated import ReplicaHost, ServerIdentity
-from penstock.plog.server._heads import stored_info
+from penstock.plog.server._heads import clear_head, stored_info
+from penstock.plog.server._verify import check_blocks
 from penstock.ports import OsDisk, write_all
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class PartitionReplicas(FilePlogs):
         self._replica_disk, self._identity, self._save = disk, identity, save
         self._saved_epoch = saved_epoch
         self._epoch_lock = threading.Lock()
-        self.damaged: Final[set[bytes]] = set()  # uids of replicas that the scrub has found damaged
+        self._damage_lock = threading.Lock()
+        self._damaged: dict[bytes, bool] = {}  # by uid, replicas that the scrub has found damaged: whether unreadable
+        self._checked: bytes | None = None  # the uid that the scrub is checking; None if it was deleted meanwhile
 
     def uids(self) -> list[str]:
         """Return the uids of all replicas, damaged or not, sorted."""
@@ -95,21 +98,61 @@ class PartitionReplicas(FilePlogs):
             if plog.replica is not None:
                 self._flushed(plog)
 
-    def verify_again(self, plog_id: PlogId) -> None:
-        """Have reads verify every block of a plog once more: otherwise a block is verified when it is first read."""
-        with self._table.loaded(plog_id) as (_, replica):
-            replica.verified[:] = bytes(len(replica.verified))
+    @property
+    def damaged(self) -> set[bytes]:
+        """The uids of replicas that the scrub has found damaged, and that are not replaced yet."""
+        with self._damage_lock:
+            return set(self._damaged)
+
+    def begin_check(self, plog_id: PlogId) -> None:
+        """Note that a replica is being checked: a finding does not count for the one that replaces it meanwhile."""
+        with self._damage_lock:
+            self._checked = plog_id.uid_bytes
+
+    def note_checked(self, plog_id: PlogId, *, is_damaged: bool, is_unreadable: bool = False) -> bool:
+        """Note the result of the check that has begun; return whether it is damage that was not known."""
+        uid = plog_id.uid_bytes
+        with self._damage_lock:
+            if self._checked != uid or not is_damaged:
+                self._damaged.pop(uid, None)
+                return False
+            is_new = uid not in self._damaged
+            self._damaged[uid] = is_unreadable
+            return is_new
 
     def delete(self, plog_id: PlogId) -> None:
         """Delete a replica; the next one of the same plog is a good one."""
+        uid = plog_id.uid_bytes
+        if self._is_unreadable(uid):
+            clear_head(self.where(plog_id))  # or the deletion would read it through a mapping
         super().delete(plog_id)
-        self.damaged.discard(plog_id.uid_bytes)
+        with self._damage_lock:
+            self._damaged.pop(uid, None)
+            self._checked = None if self._checked == uid else self._checked
+
+    def _is_unreadable(self, uid: bytes) -> bool:
+        return self._damaged.get(uid, False)
+
+    def blocks(self, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, memoryview]]:
+        """Return every append that holds any of these bytes, verified each time: a disk may lose bits at any time."""
+        if self._is_unreadable(plog_id.uid_bytes):
+            raise PlogCorrupt(self.where(plog_id), offset=None, reason="the disk cannot read it")
+        with self._table.loaded(plog_id) as (plog, replica):
+            slices = list(replica.slices(*replica.widen(offset, size)))
+            if not slices:
+                return []
+            file = self._flushed(plog)
+            image = file.view(0, file.size())
+        check_blocks(replica, image, slices, where=self.where(plog_id))
+        return [(replica.starts[part.index], image[part.start : part.end]) for part in slices]
 
     def info(self, plog_id: PlogId) -> PlogInfo:
         """Return the length of a replica, whether it is sealed, and the size; the head tells that of a sealed one."""
         try:
             known = self.known_info(plog_id)
         except OSError as error:
+            if self._is_unreadable(plog_id.uid_bytes):  # so that it is replaced
+                raise PlogCorrupt(self.where(plog_id), offset=0, reason="the disk cannot read its head") from error
             raise refusal(self.where(plog_id), error) from error
         return known if known.sealed else super().info(plog_id)
 
@@ -131,14 +174,14 @@ class PartitionReplicas(FilePlogs):
         """
         replicas: list[tuple[bytes, PlogInfo | None]] = []
         deadline = time.monotonic() + _LIST_S_MAX
-        uids = self.uids()
+        uids, damaged = self.uids(), self.damaged
         for uid in map(bytes.fromhex, uids[bisect_right(uids, after.hex()) :]):
             if len(replicas) == limit:
                 break
             if replicas and time.monotonic() > deadline:
                 replicas.append((uid, None))
                 break
-            if uid not in self.damaged:
+            if uid not in damaged:
                 with suppress(NoSuchPlog, PlogCorrupt):
                     replicas.append((uid, self._listed_info(uid)))
         return replicas

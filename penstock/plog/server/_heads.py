@@ -8,18 +8,19 @@ mapping: a sector that cannot be read is an error then, and not the end of the p
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import NoSuchPlog, PlogCorrupt
 from penstock.plog._block import HEAD_SIZE
-from penstock.plog._head import Identity, State, is_unborn, names_match
+from penstock.plog._head import Identity, State, names_match
 from penstock.plog._replica import PlogInfo
 
 if TYPE_CHECKING:
     from penstock.model import PlogId
 
-__all__ = ["StoredHead", "read_head", "stored_info"]
+__all__ = ["StoredHead", "clear_head", "read_head", "stored_info"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,19 @@ class StoredHead:
 def stored_info(path: str, plog_id: PlogId) -> PlogInfo:
     """Return the state of a replica by its head; the length of one that is not sealed is at least that.
 
-    ``NoSuchPlog`` if there is none, ``PlogCorrupt`` if the head is damaged, ``OSError`` if it cannot be read.
+    The file is not in use: all of its state is in it. ``NoSuchPlog`` if there is none, ``PlogCorrupt`` if the head is
+    damaged, ``OSError`` if it cannot be read.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise NoSuchPlog(plog_id) from None
     try:
+        if not any(os.pread(fd, HEAD_SIZE, 0)):
+            raise NoSuchPlog(plog_id)  # its creation was begun, and never acknowledged
         head = read_head(fd, path, plog_id)
+        if head.state.new:
+            raise NoSuchPlog(plog_id)
         if os.fstat(fd).st_size < HEAD_SIZE + head.state.length:
             raise PlogCorrupt(path, offset=None, reason=f"it is shorter than its length of {head.state.length} bytes")
     finally:
@@ -49,16 +55,22 @@ def stored_info(path: str, plog_id: PlogId) -> PlogInfo:
     return PlogInfo(head.state.length, head.state.sealed, head.size)
 
 
+def clear_head(path: str) -> None:
+    """Overwrite a head that cannot be read, before its file is deleted: from then on it is that of no plog."""
+    with suppress(OSError):
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, bytes(HEAD_SIZE), 0)
+        finally:
+            os.close(fd)
+
+
 def read_head(fd: int, path: str, plog_id: PlogId) -> StoredHead:
-    """Read the head of an open file; ``NoSuchPlog`` if its plog was never completely created, or is another one."""
+    """Read the head of an open file; ``PlogCorrupt`` if it is damaged, or that of another plog."""
     head = memoryview(os.pread(fd, HEAD_SIZE, 0))
-    if is_unborn(plog_id, head):
-        raise NoSuchPlog(plog_id)
     identity = Identity.unpack(head)
-    if identity is None or identity.uid != plog_id.uid_bytes:
+    if identity is None or identity.uid != plog_id.uid_bytes or not names_match(plog_id, head):
         raise PlogCorrupt(path, offset=0, reason="its head fails its checksum, or is that of another plog")
-    if not names_match(plog_id, head):
-        raise NoSuchPlog(plog_id)
     key = identity.uid + identity.birth
     state = State.unpack(key, head)
     if state is None:

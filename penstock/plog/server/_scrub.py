@@ -2,16 +2,18 @@
 
 A run goes through the replicas of a partition in the order of their uids, at most at ``ScrubSettings.rate``, and the
 next one begins ``ScrubSettings.period_s`` after it began. How far it is outlives a restart of the server. Damage is
-looked at twice before it counts. The owner asks for damaged replicas (``ListDamaged``) and replaces each by a copy of a
-good one, as it does with damage that a read has found. Until then the server refuses to read the damaged blocks, and
-those alone: where all three replicas are damaged, each block may be good in another one.
+looked at twice before it counts, and once more after a restart. The owner asks for damaged replicas (``ListDamaged``)
+and replaces each by a copy of a good one, as it does with damage that a read has found. Until then the server refuses
+to read the damaged blocks, and those alone: where all three replicas are damaged, each block may be good in another.
 
-A file that cannot be read (``OSError``) does not count as damaged: that may be the disk of the whole server. It is
-counted, and the next run tries again.
+A file that the disk cannot read is looked at again at the end of the run. If another file can be read at that moment,
+it has a bad sector and counts as damaged; all of it is refused then. Otherwise that may be the disk of the whole
+server: it is counted, and the next run tries again.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import os
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.errors import BadArgument, NoSuchPlog, PenstockError, PlogCorrupt
-from penstock.plog.server._verify import check_stored
+from penstock.plog.server._verify import check_readable, check_stored
 from penstock.ports import SystemClock
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ __all__ = ["ScrubFigures", "ScrubSettings", "Scrubber"]
 _LOOK_S: Final = 1.0  # how soon a run begins that is due, or whose partition was opened
 _SAVE_S: Final = 10.0  # how often the progress of a run is written
 _END_S: Final = 5.0
+_BAD_SECTOR: Final = {errno.EIO, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG, errno.EILSEQ}
+_OTHERS_MAX: Final = 3  # files that are tried to see whether the disk reads at all
 _logger: Final = logging.getLogger("penstock.plog_server")
 
 
@@ -109,22 +113,33 @@ class Scrubber:
 
     def _scrub_if_due(self, name: str, partition: HostedPartition) -> None:
         run = self._run_of(name, partition)
+        if run is None:
+            return
         now = self._clock.now()
         if run.is_done:
             if run.begun <= now < run.begun + self._settings.period_s:  # a clock that was set back makes it due
+                if run.damaged != _damaged_in(partition):  # an owner has replaced some
+                    self._save(name, partition, run)
                 return
             run.begun, run.after, run.is_done = now, "", False
         self._scrub(name, partition, run)
 
-    def _run_of(self, name: str, partition: HostedPartition) -> _StoredRun:
-        """Return the last run of a partition: as it is known, or as it is stored."""
+    def _run_of(self, name: str, partition: HostedPartition) -> _StoredRun | None:
+        """Return the last run of a partition: as it is known, or as it is stored; None if the server is closed.
+
+        What is stored as damaged is checked again: it may have been replaced or deleted before the server ended.
+        """
         known = self._runs.get(name)
         if known is not None and known[0] is partition:
             return known[1]
         run = _StoredRun()
         with suppress(OSError, msgspec.MsgspecError, ValueError):  # a file that is lost costs one run
             run = msgspec.json.decode(self._folder.stored(_file_of(name)), type=_StoredRun)
-            partition.replicas.damaged.update(map(bytes.fromhex, run.damaged))
+        replicas = partition.replicas
+        stored = map(replicas.plog_id, sorted({*run.damaged} & {*replicas.uids()}))
+        self._confirm_unreadable(partition, [plog_id for plog_id in stored if not self._check(partition, plog_id)])
+        if self._over.is_set():
+            return None
         self._runs[name] = partition, run
         return run
 
@@ -134,10 +149,12 @@ class Scrubber:
         uids = replicas.uids()
         sizes = [replicas.stored_size(uid) for uid in uids]
         total, done = max(sum(sizes), 1), 0
+        unreadable: list[str] = []
         self.figures.progress = 0.0
         for uid, size in zip(uids, sizes, strict=True):
             if uid > run.after:
-                self._check(partition, replicas.plog_id(uid))
+                if not self._check(partition, replicas.plog_id(uid)):
+                    unreadable.append(uid)
                 if self._over.is_set():
                     self._save(name, partition, run)
                     return
@@ -146,18 +163,19 @@ class Scrubber:
                     self._save(name, partition, run)
             done += size
             self.figures.progress = done / total
+        self._confirm_unreadable(partition, list(map(replicas.plog_id, unreadable)))
         run.is_done, self.figures.progress = True, 1.0
         self.figures.runs += 1
         self._save(name, partition, run)
 
-    def _check(self, partition: HostedPartition, plog_id: PlogId) -> None:
-        """Check one replica, and note what is wrong with it."""
+    def _check(self, partition: HostedPartition, plog_id: PlogId) -> bool:
+        """Check one replica, and note what is wrong with it; return False if the disk cannot read it."""
         for tries_left in (1, 0):  # it may have been replaced meanwhile
             try:
                 self._check_once(partition, plog_id)
-                partition.replicas.damaged.discard(plog_id.uid_bytes)
+                partition.replicas.note_checked(plog_id, is_damaged=False)
             except (NoSuchPlog, FileNotFoundError):
-                return
+                partition.replicas.note_checked(plog_id, is_damaged=False)
             except PlogCorrupt as error:
                 if tries_left or self._over.is_set():
                     continue
@@ -166,21 +184,42 @@ class Scrubber:
                 if not self._over.is_set():
                     self.figures.unreadable += 1
                     _logger.warning("the scrub cannot read a replica of plog %s: %s", plog_id, error)
-            return
+                    return not _is_bad_sector(error)
+            return True
+        return True
 
-    def _note_damaged(self, partition: HostedPartition, plog_id: PlogId, reason: str) -> None:
-        damaged, where = partition.replicas.damaged, partition.replicas.where(plog_id)
-        if plog_id.uid_bytes not in damaged:
-            damaged.add(plog_id.uid_bytes)
-            with suppress(PenstockError):  # one that cannot be loaded is not read, either
-                partition.replicas.verify_again(plog_id)
+    def _confirm_unreadable(self, partition: HostedPartition, plogs: list[PlogId]) -> None:
+        """Count files as damaged that stay unreadable while another one can be read."""
+        for plog_id in plogs:
+            try:
+                self._check_once(partition, plog_id)
+            except OSError as error:
+                if _is_bad_sector(error) and self._reads_another(partition, {plog.uid for plog in plogs}):
+                    self._note_damaged(partition, plog_id, error.strerror or str(error), is_unreadable=True)
+            except PenstockError:
+                continue  # it was deleted, or can be read again, and is damaged: the next run finds it
+
+    def _reads_another(self, partition: HostedPartition, unreadable: set[str]) -> bool:
+        others = [uid for uid in partition.replicas.uids() if uid not in unreadable]
+        for uid in others[:_OTHERS_MAX]:
+            with suppress(PenstockError, OSError):
+                if check_readable(partition.replicas.where(partition.replicas.plog_id(uid)), pace=self._pace):
+                    return True
+        return False
+
+    def _note_damaged(
+        self, partition: HostedPartition, plog_id: PlogId, reason: str, *, is_unreadable: bool = False
+    ) -> None:
+        where = partition.replicas.where(plog_id)
+        if partition.replicas.note_checked(plog_id, is_damaged=True, is_unreadable=is_unreadable):
             self.figures.found += 1
             self._saved_at = -math.inf  # a finding is written at once
             _logger.error("the scrub has found a damaged replica; its owner replaces it: %s: %s", where, reason)
 
     def _check_once(self, partition: HostedPartition, plog_id: PlogId) -> None:
         replicas = partition.replicas
-        info = replicas.info(plog_id)
+        replicas.begin_check(plog_id)
+        info = replicas.known_info(plog_id)
         if info.sealed:
             replicas.write_buffered(plog_id)
             check_stored(replicas.where(plog_id), plog_id, length=info.length, pace=self._pace)
@@ -194,11 +233,19 @@ class Scrubber:
     def _save(self, name: str, partition: HostedPartition, run: _StoredRun) -> None:
         """Write the progress; where that fails, a restart repeats a part of the run."""
         self._saved_at = self._clock.elapsed()
-        run.damaged = sorted(uid.hex() for uid in partition.replicas.damaged)
+        run.damaged = _damaged_in(partition)
         try:
             self._folder.store(_file_of(name), msgspec.json.encode(run) + b"\n")
         except OSError as error:
             _logger.warning("the progress of the scrub cannot be written: %s", os.strerror(error.errno or 0))
+
+
+def _damaged_in(partition: HostedPartition) -> list[str]:
+    return sorted(uid.hex() for uid in partition.replicas.damaged)
+
+
+def _is_bad_sector(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _BAD_SECTOR
 
 
 def _file_of(partition: str) -> str:

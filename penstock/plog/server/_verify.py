@@ -1,8 +1,8 @@
-"""The check of one stored replica: its head and every block, as the disk has them.
+"""The check of a stored replica: of its head and every block as the disk has them, or of the blocks that are read.
 
-The file is read with ``pread``, and not through the mapping that clients are served from: a sector that cannot be read
-is an error then, and not the end of the process. The page cache is asked to let go of the file first, so that what is
-read comes from the disk.
+The first reads the file with ``pread``, and not through the mapping that clients are served from: a sector that cannot
+be read is an error then, and not the end of the process. The page cache is asked to let go of the file first, so that
+what is read comes from the disk.
 """
 
 from __future__ import annotations
@@ -12,19 +12,32 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import PlogCorrupt
 from penstock.plog._block import HEAD_SIZE, PLOG_BLOCK_HEADER_SIZE, unpack_block_header
-from penstock.plog._head import Identity, State, names_match
 from penstock.plog._raw import RawBlocks, check_raw
 from penstock.plog._replica import APPEND_SIZE_MAX
+from penstock.plog.server._heads import read_head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.model import PlogId
+    from penstock.plog._replica import BlockSlice, Replica
 
-__all__ = ["READ_SIZE", "check_stored"]
+__all__ = ["READ_SIZE", "check_blocks", "check_readable", "check_stored"]
 
 READ_SIZE: Final = 1 << 20
 _LARGEST_BLOCK: Final = PLOG_BLOCK_HEADER_SIZE + APPEND_SIZE_MAX
+
+
+def check_blocks(replica: Replica, image: memoryview, slices: Sequence[BlockSlice], *, where: str) -> None:
+    """Check blocks that follow each other in a file, and that its replica has; ``PlogCorrupt`` if one is damaged."""
+    first, last = slices[0], slices[-1]
+    header = unpack_block_header(image, last.position)  # a plog may be sealed within its last block
+    size = 0 if header is None else header.body_size
+    end = last.position + PLOG_BLOCK_HEADER_SIZE + size
+    begin, stop = replica.starts[first.index], replica.starts[last.index] + size
+    if len(image) < end:
+        raise PlogCorrupt(where, offset=last.position, reason=f"the block at offset {stop - size} is cut off")
+    check_raw(RawBlocks(replica.key, replica.size, begin, stop, image[first.position : end]), where=where)
 
 
 def check_stored(path: str, plog_id: PlogId, *, length: int, pace: Callable[[int], object]) -> None:
@@ -32,38 +45,46 @@ def check_stored(path: str, plog_id: PlogId, *, length: int, pace: Callable[[int
 
     ``pace`` is called with the number of bytes after each read, and keeps to the rate.
     """
+
+    def read(size: int) -> bytes:
+        data = os.pread(fd, size, position)
+        pace(len(data))
+        return data
+
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        key, size = _checked_head(path, memoryview(os.pread(fd, HEAD_SIZE, 0)), plog_id, length=length)
+        head = read_head(fd, path, plog_id)
+        if head.state.length > length:
+            raise PlogCorrupt(path, offset=0, reason="its length is not the one that was sealed")
         pace(HEAD_SIZE)
         position, offset = HEAD_SIZE, 0
         while offset < length:
-            data = os.pread(fd, READ_SIZE, position)
+            data = read(READ_SIZE)
             stop, end = _complete_blocks(memoryview(data), offset, length)
             if not stop:  # a block that is larger than what was read, or none at all
-                data = os.pread(fd, _LARGEST_BLOCK, position)
+                data = read(_LARGEST_BLOCK)
                 stop, end = _complete_blocks(memoryview(data), offset, length)
             if not stop:
                 raise PlogCorrupt(path, offset=position, reason=f"no block at offset {offset}, though one was sealed")
-            check_raw(RawBlocks(key, size, offset, end, memoryview(data)[:stop]), where=path)
-            pace(len(data))
+            check_raw(RawBlocks(head.key, head.size, offset, end, memoryview(data)[:stop]), where=path)
             position, offset = position + stop, end
     finally:
         os.close(fd)
 
 
-def _checked_head(path: str, head: memoryview, plog_id: PlogId, *, length: int) -> tuple[bytes, int]:
-    """Return the key of the plog's checksums, and its size."""
-    identity = Identity.unpack(head)
-    if identity is None or identity.uid != plog_id.uid_bytes or not names_match(plog_id, head):
-        raise PlogCorrupt(path, offset=0, reason="its head fails its checksum, or is that of another plog")
-    key = identity.uid + identity.birth
-    state = State.unpack(key, head)
-    if state is None or state.length > length:
-        raise PlogCorrupt(path, offset=0, reason="its length fails its checksum, or is not the one that was sealed")
-    return key, identity.size
+def check_readable(path: str, *, pace: Callable[[int], object]) -> bool:
+    """Read the first bytes of a file from the disk, whatever they are; return whether there are any."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        size = len(os.pread(fd, READ_SIZE, 0))
+        pace(size)
+        return size > 0
+    finally:
+        os.close(fd)
 
 
 def _complete_blocks(view: memoryview, offset: int, length: int) -> tuple[int, int]:

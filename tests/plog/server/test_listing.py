@@ -99,7 +99,8 @@ def test_replicas_that_are_damaged_are_not_listed_and_one_that_cannot_be_read_is
     servers.stop("main", 0)
     servers.start("main", 0)
     replicas = servers.running["main", 0].folder.partition("main", count_max=1).replicas
-    replicas.damaged.add(found.uid_bytes)
+    replicas.begin_check(found)
+    assert replicas.note_checked(found, is_damaged=True)
     os.truncate(replicas.where(short), 4096 + 2)
     os.truncate(replicas.where(torn), 20)
     pread = os.pread
