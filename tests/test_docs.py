@@ -29,15 +29,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parent.parent
-DOCUMENTS: Final = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+DOCUMENTS: Final = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 FENCE: Final = re.compile(r"^```(?P<language>\S*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN: Final = ("text", "mermaid")
 """Languages that are only looked at; any other is run, or is a mistake."""
 EXEMPT: Final = ("make ", "pip ", "git clone ", "cd penstock", *(() if which("curl") else ("curl ",)))
 """Commands that set up what these tests already run in, or that this machine may lack."""
 
-PLAIN: Final = re.compile(r"penstock (?!serve|demo)[^|<>&;$*`\\]*")
-"""Commands that need no shell."""
+PLAIN: Final = re.compile(r"penstock (?!serve|demo|aggregate|archive|windows)[^|<>&;$*`\\]*")
+"""Commands that need no shell, and start no Java, which would stay in this process."""
+
+COMMANDS: Final = re.compile(r"(?:\$ |import |from [\w.]+ import )")
+"""How a block begins that a reader copies."""
+NOT_HERE: Final = "servers that are not here"
+LOOKED_AT: Final = {
+    ("README.md", "$ make demo"): "tests/cli/test_cli_demo.py runs the demo",
+    ("examples/README.md", "$ pip install '.[pipelines,spark]'"): "tests/test_examples.py runs the pipeline",
+    ("docs/cluster.md", "from penstock.cpo import open_cpo"): NOT_HERE,
+    ("docs/cluster.md", "$ penstock serve ./state --plogs s3://bucket/plant"): NOT_HERE,
+    ("docs/cluster.md", "$ penstock cluster status --store penstock://a.example:7367"): NOT_HERE,
+    ("docs/cluster.md", "$ penstock cluster create plant east=a:7369"): NOT_HERE,
+    ("docs/cluster.md", "$ penstock cluster add-group plant north=g:7369"): NOT_HERE,
+    ("docs/interop.md", "$ podman build"): "there is no container engine; tests/test_deploy.py checks the commands",
+    ("docs/server.md", "$ pip install '.[server]'"): "it runs until Ctrl-C; the next blocks start it in the background",
+    ("docs/server.md", "$ chgrp readers"): "a group of users that is not here",
+}
+"""Blocks of commands that are text all the same: how each begins, and why it is not run."""
+PORTS: Final = ("7367", "7368", "7377", "7378")
+"""The ports that the documents name; here they are free ones."""
 
 
 class Block(NamedTuple):
@@ -114,15 +133,16 @@ def test_every_block_runs(document: Path, folder: Path, quick_python: Path, monk
 
     The ports of a server are free ones, whatever else this machine does.
     """
-    port, http_port = map(str, free_ports(2))
+    ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     if not EXPLORES:
         monkeypatch.setattr(sys, "executable", str(quick_python))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("PENSTOCK_PORT", port)
-    monkeypatch.setenv("PENSTOCK_HTTP_PORT", http_port)
+    monkeypatch.setenv("PENSTOCK_PORT", ports["7367"])
+    monkeypatch.setenv("PENSTOCK_HTTP_PORT", ports["7368"])
     monkeypatch.chdir(folder)
-    text = document.read_text().replace("127.0.0.1:7367", f"127.0.0.1:{port}")
-    text = text.replace("127.0.0.1:7368", f"127.0.0.1:{http_port}")
+    text = re.sub(
+        r"(127\.0\.0\.1:|port )(73[67][78])\b", lambda named: named[1] + ports[named[2]], document.read_text()
+    )
     for block in with_one_spark(blocks_of(text)):
         for arguments in to_run(block):
             where = f"{document.name}:{block.line}: {arguments}"
@@ -184,6 +204,34 @@ def test_block_that_would_never_run_is_a_mistake(block: Block) -> None:
     """Nothing is skipped in silence."""
     with pytest.raises(AssertionError, match="line 1"):
         to_run(block)
+
+
+def text_that_could_run(document: Path) -> list[str]:
+    """Return the first lines of the text blocks of a document that begin like commands or like Python."""
+    texts = [block.body for block in blocks_of(document.read_text()) if block.language == "text"]
+    return [body.splitlines()[0] for body in texts if COMMANDS.match(body)]
+
+
+def test_text_that_could_run_does_or_has_a_reason() -> None:
+    """A block that is called text is never run, and so a command in it is wrong sooner or later."""
+    found = [
+        (str(document.relative_to(ROOT)), line) for document in DOCUMENTS for line in text_that_could_run(document)
+    ]
+    named = {
+        (document, line): [key for key in LOOKED_AT if key[0] == document and line.startswith(key[1])]
+        for document, line in found
+    }
+    assert [place for place, keys in named.items() if not keys] == []
+    assert set(LOOKED_AT) - {key for keys in named.values() for key in keys} == set(), (
+        "reasons for blocks that are gone"
+    )
+
+
+@pytest.mark.parametrize("body", ["$ ls\n", "import penstock\n", "from penstock.cpo import open_cpo\n"])
+def test_commands_that_are_called_text_are_found(tmp_path: Path, body: str) -> None:
+    """The rule is as good as what it finds."""
+    (tmp_path / "page.md").write_text(f"```text\n{body}```\n\n```text\na table\n```\n")
+    assert text_that_could_run(tmp_path / "page.md") == [body.strip()]
 
 
 def test_every_fence_is_seen() -> None:
