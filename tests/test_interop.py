@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ import penstock
 from penstock.client import RemoteStore
 from penstock.errors import DataTruncated, NoSuchStream
 from penstock.stream import READ_SCHEMA
+from tests.sources import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +49,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 SQL: Final = """
 import sys, duckdb, penstock
 with penstock.connect(sys.argv[1]) as store:
+    by_key = "SELECT decode(key), count(*) FROM r GROUP BY 1 ORDER BY 1"
+    rows = duckdb.from_arrow(store.read("plant/readings")).query("r", by_key).fetchall()
+    assert rows == [(f"sensor-{n}", 250) for n in range(4)]
     readings = store.read("plant/readings")
     hottest = "max((decode(event)::JSON->>'celsius')::INT)"
     query = f"SELECT decode(key), count(*), {hottest} FROM readings GROUP BY 1 ORDER BY 1"
@@ -67,6 +72,10 @@ def test_sql_over_a_stream_is_one_line(store: Store, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SQL, str(tmp_path / "data")]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
+    page = (ROOT / "docs" / "interop.md").read_text()
+    assert re.search(
+        r'^    print\(duckdb.from_arrow\(store.read\("plant/readings"\)\)\.query\(.*\)\)$', page, re.MULTILINE
+    )
 
 
 def test_frames_have_every_row_and_column(store: Store) -> None:
