@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from penstock.errors import NoSuchPlog, PenstockError, StoreFenced
+from penstock.errors import NoSuchPlog, PenstockError, PlogCorrupt, StoreFenced
 from penstock.model import PlogId
 from penstock.plog.replicated._damage import list_damaged
 from penstock.plog.replicated._reads import note_damaged
@@ -125,25 +125,40 @@ class Repairer:
             self._to_list.discard(group)  # a server that starts from now on has it looked through again
             try:
                 is_listed = self._list_group(group)
-            except PenstockError:
-                self.note_started(group)
+            except StoreFenced:
                 raise
+            except PenstockError as error:
+                _logger.warning("the plogs of group %s cannot be listed now: %s", group, error)
+                is_listed = False
             if not is_listed:
                 self.note_started(group)
 
     def _list_group(self, group: str) -> bool:
+        """Note the plogs of a group that a server has lost; return whether that is known of all of them."""
         holders = self._plogs.run(list_replicas(group))
         if holders is None:
             return False
+        is_known = True
         for uid, servers in holders.items():
             plog_id = PlogId(self._cluster, group, uid.hex())
             if len(servers) == REPLICAS or self._over:
                 continue
-            if not self._plogs.is_open(plog_id):
-                self._plogs.run_alone(plog_id, note_missing(plog_id))
-            elif missing := self._plogs.run_alone(plog_id, find_missing(plog_id)):
-                self._plogs.lose_replicas(plog_id, missing, "its replica is gone")
-        return True
+            try:
+                self._note_missing(plog_id)
+            except StoreFenced:
+                raise
+            except PlogCorrupt as error:  # it stays so: to list the group again would not help
+                _logger.error("plog %s cannot be repaired: %s", plog_id, error)  # noqa: TRY400 - no mistake of ours
+            except PenstockError as error:
+                _logger.warning("plog %s cannot be looked at now: %s", plog_id, error)
+                is_known = False
+        return is_known
+
+    def _note_missing(self, plog_id: PlogId) -> None:
+        if not self._plogs.is_open(plog_id):
+            self._plogs.run_alone(plog_id, note_missing(plog_id))
+        elif missing := self._plogs.run_alone(plog_id, find_missing(plog_id)):
+            self._plogs.lose_replicas(plog_id, missing, "its replica is gone")
 
     def _ask_damaged(self) -> None:
         """Ask the servers of complete groups, which alone can be repaired."""
@@ -167,9 +182,13 @@ class Repairer:
                     self._plogs.run_alone(plog_id, note_damaged(plog_id, frozenset(servers)))
             except NoSuchPlog:
                 continue
-            except PenstockError:
-                self.note_damaged(plog_id, frozenset(servers))
+            except StoreFenced:
                 raise
+            except PlogCorrupt as error:  # no replica is left to copy: a read, or the server itself, finds it again
+                _logger.error("plog %s cannot be repaired: %s", plog_id, error)  # noqa: TRY400 - no mistake of ours
+            except PenstockError as error:
+                _logger.warning("damage of plog %s cannot be noted now: %s", plog_id, error)
+                self.note_damaged(plog_id, frozenset(servers))
 
     def _repair(self) -> None:
         """Repair the plogs that have rows, as far as their servers are there."""
