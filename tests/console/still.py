@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["BEGIN", "Still", "still"]
 
 BEGIN: Final = 1_795_003_200.0  # noon of a day, in UTC
-_LIMITS: Final = (
+_LIMITS: Final = (  # invented, as the connections and the sent bytes below: nothing here is measured
     QuotaUse("clients", 1024, 5, 0),
     QuotaUse("calls", 256, 12, 0),
     QuotaUse("handles", 4096, 3967, 0),

@@ -1,13 +1,11 @@
 """The pictures in docs/console.md, of a store and a page whose clocks stand still: the same in every run.
 
 ``PENSTOCK_SCREENSHOTS=1`` writes them to docs. Otherwise they are compared with those in docs, so that a page that has
-changed gets a new picture. Other fonts and another chromium draw the same page a little differently: what is compared
-is the mean colour of small squares, and a few of them may differ.
+changed gets a new picture: every text must be the same, and nearly every small square of the picture.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import struct
@@ -18,9 +16,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from playwright.sync_api import expect
 
+from penstock._version import __version__
 from penstock.model import ByConsumption, BySize, ByTime, StreamConfig
 from penstock.plog import SyncTimes
 from penstock.testing import SeededRandom
+from tests.console.pictures import difference, texts_in, texts_of, with_texts
 from tests.console.still import still
 from tests.sources import ROOT
 
@@ -39,28 +39,8 @@ PICTURES: Final = ROOT / "docs" / "console"
 SIZE_MAX: Final = 150_000
 WIDE: Final[ViewportSize] = {"width": 1180, "height": 780}
 NARROW: Final[ViewportSize] = {"width": 360, "height": 740}
-SYNCS: Final = [0, 1, 9, 91, 269, 157, 46, 7, 0, 0, 0, 0, 0, 0]  # by their duration
-SQUARE: Final = 8  # pixels
+SYNCS: Final = [0, 1, 9, 91, 269, 157, 46, 7, 0, 0, 0, 0, 0, 0]  # by duration; invented, as docs/console.md says
 DIFFERENT_MAX: Final = 0.01  # of the squares
-DIFFERENT: Final = """async ([first, second, square]) => {
-    const noticed = 20; // steps of 255 of a colour
-    const read = async (data) => createImageBitmap(await (await fetch(`data:image/png;base64,${data}`)).blob());
-    const [one, other] = [await read(first), await read(second)];
-    if (one.width !== other.width || one.height !== other.height) return 1;
-    const [width, height] = [Math.ceil(one.width / square), Math.ceil(one.height / square)];
-    const means = (picture) => {
-        const context = new OffscreenCanvas(width, height).getContext("2d");
-        context.imageSmoothingQuality = "high";
-        context.drawImage(picture, 0, 0, width, height);
-        return context.getImageData(0, 0, width, height).data;
-    };
-    const [a, b] = [means(one), means(other)];
-    let different = 0;
-    for (let place = 0; place < a.length; place += 4) {
-        if ([0, 1, 2].some((colour) => Math.abs(a[place + colour] - b[place + colour]) > noticed)) different += 1;
-    }
-    return different / (width * height);
-}"""
 
 
 class Plant:
@@ -131,7 +111,7 @@ def comparison(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
-def taken(view: Still, name: str, comparison: Page, *, full: bool = True) -> bytes:
+def taken(view: Still, name: str, comparison: Page, *, full: bool = True) -> None:
     """Take a picture of the page, for docs, or to compare it with the one that is there."""
     view.page.mouse.move(0, 0)
     view.settle()
@@ -139,20 +119,14 @@ def taken(view: Still, name: str, comparison: Page, *, full: bool = True) -> byt
     width, height = struct.unpack(">II", picture[16:24])
     assert len(picture) < SIZE_MAX
     assert width >= 360 <= height
+    texts = [text.replace(__version__, "VERSION") for text in texts_of(view.page)]
     file = PICTURES / f"{name}.png"
     if os.environ.get("PENSTOCK_SCREENSHOTS"):
         PICTURES.mkdir(exist_ok=True)
-        file.write_bytes(picture)
-    assert difference(comparison, file.read_bytes(), picture) <= DIFFERENT_MAX, (
-        f"the page has changed: make {file} with PENSTOCK_SCREENSHOTS=1"
-    )
-    return picture
-
-
-def difference(comparison: Page, first: bytes, second: bytes, *, square: int = SQUARE) -> float:
-    """Return the share of the squares of two pictures that differ; all of them if their sizes do."""
-    pictures = [base64.b64encode(picture).decode() for picture in (first, second)]
-    return float(comparison.evaluate(DIFFERENT, [*pictures, square]))
+        file.write_bytes(with_texts(picture, texts))
+    stored, advice = file.read_bytes(), f"the page has changed: make {file} with PENSTOCK_SCREENSHOTS=1"
+    assert texts_in(stored) == texts, advice
+    assert difference(comparison, stored, picture) <= DIFFERENT_MAX, advice
 
 
 @pytest.mark.usefixtures("same_in_every_run")
@@ -194,15 +168,18 @@ def test_a_picture_is_the_same_in_every_run_and_another_page_is_not(
     browser: Browser, comparison: Page, tmp_path: Path
 ) -> None:
     """A comparison that fails by chance is switched off; one that never fails compares nothing."""
-    pictures: list[bytes] = []
+    pictures: list[tuple[bytes, list[str]]] = []
     for _ in range(2):
         plant = Plant()
         with still(browser, tmp_path, plant.prepare, viewport=WIDE) as view:
             view.go(f"#/stream/{STREAM}")
             view.run(4, plant.write)
-            pictures.append(view.page.screenshot())
+            pictures.append((view.page.screenshot(), texts_of(view.page)))
             view.page.locator("[data-segment='6']").click()
-            pictures.append(view.page.screenshot())
-    first, selected, again, _ = pictures
+            pictures.append((view.page.screenshot(), texts_of(view.page)))
+    (first, texts), (selected, other_texts), (again, same_texts), _ = pictures
+    assert same_texts == texts != other_texts
+    assert texts_in(with_texts(first, texts)) == texts
     assert difference(comparison, first, again, square=1) == 0
+    assert difference(comparison, first, with_texts(again, texts)) == 0
     assert difference(comparison, first, selected) > DIFFERENT_MAX
