@@ -60,7 +60,6 @@ class Part:
     def __init__(self) -> None:
         self.sure: list[bytes] = []  # in the buffer or in the transaction, because the call has returned
         self.unsure: list[bytes] = []  # of the call that was cancelled: all of them were written, or none
-        self.is_to_abort = False  # the client wanted to abort it
 
     def may_be(self) -> list[list[bytes]]:
         """Return what the stream may have if the part was committed."""
@@ -149,7 +148,6 @@ class Client:
                 await transaction.prepare()
                 await transaction.commit()
             case _:
-                self.transactions[-1][1].is_to_abort = True
                 await transaction.abort()
 
     async def settled(self) -> list[tuple[str, Part]]:
@@ -158,8 +156,7 @@ class Client:
         outcomes: list[tuple[str, Part]] = []
         for transaction, part in self.transactions:
             if await transaction.status() in ("open", "prepared"):
-                is_to_commit = not part.is_to_abort and self.dice.random() < 0.5
-                await (transaction.commit if is_to_commit else transaction.abort)()
+                await (transaction.commit if self.dice.random() < 0.5 else transaction.abort)()
             outcomes.append((await transaction.status(), part))
         return outcomes
 
