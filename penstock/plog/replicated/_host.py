@@ -186,6 +186,7 @@ class ReplicaHost:
         self, session: HostSession, number: int, request: ReplicaRequest, payload: Bytes, *, now: float
     ) -> HostSteps[Reply | None]:
         """Carry out a request."""
+        self.expire(now)
         try:
             match request:
                 case AppendReplica():
@@ -203,6 +204,10 @@ class ReplicaHost:
         except PenstockError as error:
             answer = refusal_of(error)
         return None if answer is None else (answer, ())
+
+    def expire(self, now: float) -> None:
+        """Free the memory of early appends that are too old."""
+        self._early.expire(now)
 
     def _plog_id(self, uid: bytes) -> PlogId:
         plog_id = self._ids.get(uid)

@@ -2,7 +2,8 @@
 
 Appends that follow each other are kept as one run, so that a gap that closes needs one look-up. They stay separate
 appends within it: a reader of the plog gets the bytes append by append. What is kept is bounded in bytes, in number and
-in time, for all plogs of a partition together; an append that does not fit is refused, and the owner repeats it.
+in time, for all plogs of a partition together; an append that does not fit is refused, and the owner repeats it. The
+host calls ``expire`` with every request, so that they go although no other early append arrives.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class EarlyAppends:
 
     def add(self, uid: bytes, offset: int, data: Bytes, *, now: float) -> bool:
         """Keep an append, and merge it with its neighbours; return False if it overlaps others or does not fit."""
-        self._expire(now)
+        self.expire(now)
         if not len(data):
             return False
         if self._size + len(data) > KEPT_SIZE_MAX or self._count >= KEPT_COUNT_MAX:
@@ -99,7 +100,8 @@ class EarlyAppends:
         self._runs.clear()
         self._size = self._count = 0
 
-    def _expire(self, now: float) -> None:
+    def expire(self, now: float) -> None:
+        """Forget what was kept for too long: its owner has given it up."""
         for uid, runs in list(self._runs.items()):
             for run in [run for run in runs if run.since < now - KEPT_S_MAX]:
                 self._remove(uid, run)

@@ -211,6 +211,8 @@ class ClientConnection:
         assert self._partition is not None
         assert self._session is not None
         if isinstance(request, ListDamaged):
+            with self._partition.lock:  # an owner that is idle asks for nothing else
+                self._partition.host.expire(time.monotonic())
             self._send(number, DamagedList(sorted(self._partition.replicas.damaged)[:LIST_COUNT_MAX]))
             return
         steps = self._partition.host.handle(self._session, number, request, frame.payload, now=time.monotonic())

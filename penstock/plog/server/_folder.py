@@ -3,7 +3,8 @@
 ::
 
     LOCK              held by the process that has the folder
-    deployment-NAME   the id of the deployment whose owners a partition takes; from its first owner with an oracle on
+    deployment-NAME   the id of the deployment whose owners a partition takes, with a checksum in front of it; from its
+                      first owner with an oracle on
     SERVER            the identity, as JSON, written at the first start
     epoch-NAME        the epoch of a partition: MessagePack, with a checksum in front of it
     partition-NAME/   the replicas of a partition: a folder of plogs
@@ -276,11 +277,10 @@ class ServerFolder:
             known = self._deployments.get(name)
             try:
                 if known is None:
-                    with suppress(FileNotFoundError):
-                        known = self._content(file)
+                    known = self._stored_deployment(file)
                 if known is None and deployment:
                     known = deployment
-                    self._replace(file, deployment)
+                    self._replace(file, _packed(deployment))
             except OSError as error:
                 raise refusal(self._disk.where(file), error) from error
             if known is not None:
@@ -290,6 +290,17 @@ class ServerFolder:
                 f"partition {name} of this server belongs to another deployment, which has another oracle: check the "
                 "address of the oracle, or give this deployment plog servers of its own"
             )
+
+    def _stored_deployment(self, name: str) -> bytes | None:
+        try:
+            content = self._content(name)
+        except FileNotFoundError:
+            return None
+        known = content[_CHECKSUM_SIZE:]
+        if _packed(known) != content:
+            reason = "the id of its deployment fails its checksum: delete the file if its owners have the right oracle"
+            raise PlogCorrupt(self._disk.where(name), offset=0, reason=reason)
+        return known
 
     def partition(self, name: str, *, count_max: int) -> HostedPartition:
         """Return a partition, opened at its first use; ``BadArgument`` if there are too many."""

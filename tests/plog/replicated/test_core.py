@@ -46,6 +46,7 @@ from penstock.plog.replicated import (
     read_blocks,
     repair_plog,
 )
+from penstock.plog.replicated._messages import AppendKept, CreateReplica, InspectReplica
 from penstock.testing import MemoryDisk, SeededRandom
 
 if TYPE_CHECKING:
@@ -273,6 +274,20 @@ def test_early_appends_wait_for_the_gap_to_close_and_repeated_appends_are_acknow
     assert append(3, b"DEF") == append(8, b"xy") == "Refusal(reason='wrong-offset', value=9, text='')"
     assert append(0, bytes(SIZE + 1)) == "Refusal(reason='wrong-offset', value=9, text='')"
     assert append(9, bytes(SIZE)) == f"Refusal(reason='full', value={SIZE - 9}, text='')"
+
+
+def test_early_appends_are_forgotten_in_time_also_if_no_other_one_comes() -> None:
+    """They hold up to 8 MiB: a gap that never closes must not keep that for as long as the session lasts."""
+    host = ReplicaHost(ServerIdentity("c", "g", "s", b"i" * 16), Folder())
+    session, _ = carried_out(host.open_session(Hello(1, "c", "g", "main", 1, b"o" * 16, 1)))
+    assert session is not None
+    uid = b"u" * 16
+    carried_out(host.handle(session, 2, CreateReplica(uid, SIZE), b"", now=0.0))
+    reply = carried_out(host.handle(session, 3, AppendReplica(uid, 5, 3), b"abc", now=0.0))
+    assert reply == (AppendKept(0), ())
+    for now, kept in ((10.0, 3), (10.1, 0)):
+        carried_out(host.handle(session, 4, InspectReplica(uid), b"", now=now))
+        assert host._early._size == kept
 
 
 def test_nothing_is_guessed_when_no_server_has_the_plog(servers: Servers) -> None:

@@ -229,6 +229,27 @@ def test_owners_of_another_deployment_are_refused_however_often_they_come(tmp_pa
             assert bytes(plogs.read(plog_id, 0, 13)) == b"first;second;"
 
 
+def test_a_damaged_id_of_a_deployment_is_damage_and_not_another_deployment(tmp_path: Path) -> None:
+    """The true owner would be told to check the address of its oracle, which is right."""
+    with closing(PlogServers(tmp_path, "east", "west")) as servers, servers.oracle() as cpo:
+        with servers.open(cpo):
+            file = servers.folder("west", 1) / "deployment-main"
+        content = bytearray(file.read_bytes())
+        assert len(content) == 20
+        content[7] ^= 1
+        servers.stop("west", 1)
+        file.write_bytes(content)
+        servers.start("west", 1)
+        with servers.open(cpo) as plogs:
+            [reason] = plogs.replication_use.away.values()
+            assert "the id of its deployment fails its checksum: delete the file if" in reason
+            assert plogs.append(plogs.create(size=10), 0, b"x") == 1
+            file.unlink()
+            eventually(lambda: not plogs.replication_use.away)
+        content[7] ^= 1
+        assert file.read_bytes() == content
+
+
 def test_a_deployment_may_have_a_partition_of_its_own_on_the_same_servers(tmp_path: Path) -> None:
     """A server belongs to its cluster, and a partition to one deployment."""
     with (

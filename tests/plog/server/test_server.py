@@ -86,7 +86,7 @@ def test_a_server_that_is_away_fails_the_append_and_the_log_continues_in_another
         servers.stop(plog_id.group, 1)
         with pytest.raises(ReplicaLost):
             plogs.append(plog_id, 12, b"in doubt")
-        assert plogs.seal(plog_id, 1000) in {12, 20}
+        assert plogs.seal(plog_id, 1000) == 12, "of its own plog, an owner keeps what it has acknowledged, and no more"
         other = plogs.create(size=1000)
         assert other.group != plog_id.group
         assert bytes(plogs.read(plog_id, 0, 12)) == b"acknowledged"
