@@ -32,7 +32,8 @@ from penstock.plog._folder import refusal
 from penstock.plog._replica import PlogInfo
 from penstock.plog.replicated import ReplicaHost, ServerIdentity
 from penstock.plog.server._heads import clear_head, stored_info
-from penstock.plog.server._verify import check_blocks
+from penstock.plog.server._salvage import salvaged_blocks
+from penstock.plog.server._verify import good_count
 from penstock.ports import OsDisk, write_all
 
 if TYPE_CHECKING:
@@ -135,17 +136,24 @@ class PartitionReplicas(FilePlogs):
         return self._damaged.get(uid, False)
 
     def blocks(self, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, memoryview]]:
-        """Return every append that holds any of these bytes, verified each time: a disk may lose bits at any time."""
+        """Return the appends that hold these bytes, up to the first that is damaged; an error if that is the first.
+
+        They are verified each time, because a disk may lose bits at any time. Those behind the damage may be the last
+        good ones, so a client that asks for them gets them.
+        """
+        where = self.where(plog_id)
         if self._is_unreadable(plog_id.uid_bytes):
-            raise PlogCorrupt(self.where(plog_id), offset=None, reason="the disk cannot read it")
-        with self._table.loaded(plog_id) as (plog, replica):
+            raise PlogCorrupt(where, offset=None, reason="the disk cannot read it")
+        with self._table.entered(plog_id) as plog:
+            try:
+                replica = self._table.need(plog)
+            except PlogCorrupt:
+                return salvaged_blocks(where, plog_id, offset, size)
             slices = list(replica.slices(*replica.widen(offset, size)))
-            if not slices:
-                return []
             file = self._flushed(plog)
             image = file.view(0, file.size())
-        check_blocks(replica, image, slices, where=self.where(plog_id))
-        return [(replica.starts[part.index], image[part.start : part.end]) for part in slices]
+        good = slices[: good_count(replica, image, slices, where=where)]
+        return [(replica.starts[part.index], image[part.start : part.end]) for part in good]
 
     def info(self, plog_id: PlogId) -> PlogInfo:
         """Return the length of a replica, whether it is sealed, and the size; the head tells that of a sealed one."""

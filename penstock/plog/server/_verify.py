@@ -22,13 +22,29 @@ if TYPE_CHECKING:
     from penstock.model import PlogId
     from penstock.plog._replica import BlockSlice, Replica
 
-__all__ = ["READ_SIZE", "check_blocks", "check_readable", "check_stored"]
+__all__ = ["READ_SIZE", "check_readable", "check_stored", "good_count"]
 
 READ_SIZE: Final = 1 << 20
 _LARGEST_BLOCK: Final = PLOG_BLOCK_HEADER_SIZE + APPEND_SIZE_MAX
 
 
-def check_blocks(replica: Replica, image: memoryview, slices: Sequence[BlockSlice], *, where: str) -> None:
+def good_count(replica: Replica, image: memoryview, slices: Sequence[BlockSlice], *, where: str) -> int:
+    """Return how many blocks are good before the first that is not; ``PlogCorrupt`` if that is the first of all."""
+    try:
+        if slices:
+            _check_blocks(replica, image, slices, where=where)
+    except PlogCorrupt:
+        for count, part in enumerate(slices):
+            try:
+                _check_blocks(replica, image, [part], where=where)
+            except PlogCorrupt:
+                if not count:
+                    raise
+                return count
+    return len(slices)
+
+
+def _check_blocks(replica: Replica, image: memoryview, slices: Sequence[BlockSlice], *, where: str) -> None:
     """Check blocks that follow each other in a file, and that its replica has; ``PlogCorrupt`` if one is damaged."""
     first, last = slices[0], slices[-1]
     header = unpack_block_header(image, last.position)  # a plog may be sealed within its last block

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import GroupUnavailable, PlogCorrupt
+from penstock.errors import GroupUnavailable, PlogCorrupt, ReadOutOfRange
 from penstock.plog import _open_plogs, _replay
 from penstock.plog.replicated import _repairer
 from penstock.plog.server import ScrubSettings, _scrub
@@ -211,8 +211,46 @@ def test_blocks_before_and_after_a_damaged_one_are_read(servers: PlogServers) ->
         assert [(at, bytes(view)) for at, view in replicas.blocks(plog_id, 30, 5)] == [(0, b"A" * 100)]
         assert [(at, bytes(view)) for at, view in replicas.blocks(plog_id, 249, 1)] == [(200, b"C" * 50)]
         assert replicas.blocks(plog_id, 249, 0) == []
+        assert [(at, bytes(view)) for at, view in replicas.blocks(plog_id, 0, 250)] == [(0, b"A" * 100)]
         with pytest.raises(PlogCorrupt, match="the block at offset 100 fails its checksum"):
-            replicas.blocks(plog_id, 0, 250)
+            replicas.blocks(plog_id, 100, 150)
         os.truncate(file_of(servers, 0, plog_id), 4096 + 2 * 120 + 30)
         with pytest.raises(PlogCorrupt, match="the block at offset 200 is cut off"):
             replicas.blocks(plog_id, 249, 1)
+
+
+PARTS = [b"A" * 300, b"PB\x01\x00" * 100, b"C" * 300, b"D" * 300]
+
+
+@pytest.mark.parametrize("field", [0, 2, 5, 12, 17], ids=["magic", "kind", "size", "offset", "checksum"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["in use", "restarted"])
+def test_every_block_is_read_that_is_good_in_one_of_three_damaged_replicas(
+    servers: PlogServers, field: int, *, restarts: bool
+) -> None:
+    """Headers of different blocks are damaged: none of the replicas can be loaded, and nothing is lost."""
+    with servers.oracle() as cpo, servers.open(cpo) as plogs:
+        plog_id, offset = plogs.create(size=10_000), 0
+        for part in PARTS:
+            offset = plogs.append(plog_id, offset, part)
+        plogs.seal(plog_id, offset - 100)
+        for place, block in ((0, 1), (1, 0), (2, 3)):
+            replicas_of(servers, place).write_buffered(plog_id)
+            if restarts:
+                servers.stop("main", place)
+            path, position = file_of(servers, place, plog_id), 4096 + sum(20 + len(part) for part in PARTS[:block])
+            content = bytearray(path.read_bytes())
+            content[position + field] ^= 1
+            path.write_bytes(content)
+            if restarts:
+                servers.start("main", place)
+        eventually(lambda: not plogs.replication_use.away)
+        for _ in range(6):
+            whole = b"".join(bytes(view) for _, view in plogs.blocks(plog_id, 0, offset - 100))
+            assert whole == b"".join(PARTS)[:-100]
+        replicas = replicas_of(servers, 0)
+        assert [at for at, _ in replicas.blocks(plog_id, 0, 1200)] == [0]
+        assert [(at, len(view)) for at, view in replicas.blocks(plog_id, 750, 450)] == [(700, 300), (1000, 200)]
+        with pytest.raises(PlogCorrupt):
+            replicas.blocks(plog_id, 300, 900)
+        with pytest.raises(ReadOutOfRange):
+            replicas.blocks(plog_id, 700, 501)
