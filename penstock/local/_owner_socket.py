@@ -6,6 +6,7 @@ owner process that has no clients to end.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import socket
@@ -196,6 +197,12 @@ class OwnerSocket:
             except BaseException:
                 blocks.close()
                 raise
+            atexit.register(self._end_service, os.getpid())  # a program that does not close its store would not end
+
+    def _end_service(self, pid: int) -> None:
+        """End the service, in the process that has started it: Arrow waits for its calls, and clients stay connected."""
+        if self._service is not None and os.getpid() == pid:
+            self._service.shutdown()
 
     def connections(self) -> int:
         """Return how many clients are connected."""
@@ -208,8 +215,8 @@ class OwnerSocket:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join()
-        if self._service is not None:
-            self._service.shutdown()
+        atexit.unregister(self._end_service)
+        self._end_service(os.getpid())
         if self.is_there():
             remove_sockets(self._folder)
 

@@ -299,7 +299,8 @@ class MetadataManager(forks.Handle):
                 return
             if self._background is None:
                 self._background = ThreadPoolExecutor(1, thread_name_prefix="penstock-log")
-            self._background.submit(_attempt, task)
+            with suppress(RuntimeError):  # the program ends without closing its store, and other threads still append
+                self._background.submit(_attempt, task)
 
     @uninterrupted
     def run(self, steps: Steps[T], *, drain: PendingAppend | None = None) -> T:

@@ -402,7 +402,12 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         if self._block_port is not None:
             self._block_port.close()
         last = threading.Thread(target=super().shutdown, name="penstock-shutdown", daemon=True)
-        last.start()
+        try:
+            last.start()
+        except RuntimeError:  # the program ends, and may start no more threads
+            close_all(self._at or self.port)
+            super().shutdown()
+            return
         last.join(_HANG_UP_S)
         if last.is_alive():
             close_all(self._at or self.port)

@@ -408,3 +408,38 @@ def test_another_process_reads_everything_from_an_owner_whose_sync_failed(
     assert other.wait() == 0
     with pytest.raises(DiskFailed):
         store.close()
+
+
+UNCLOSED: Final = """
+    import subprocess, sys
+    import penstock
+
+    store = penstock.connect(sys.argv[1])
+    store.create_stream("plant/readings")
+    command = [sys.executable, "-c", sys.argv[2], sys.argv[1]]
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert client.stdout.readline() == b"connected\\n"
+    print(client.pid)
+"""
+CLIENT: Final = """
+    import signal, sys
+    import penstock
+
+    store = penstock.connect(sys.argv[1], own=False)
+    writer = store.writer("plant/readings")
+    writer.write_event(b"first").result()
+    print("connected", flush=True)
+    while {writes}:
+        writer.write_event(b"next").result()
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_program_that_does_not_close_its_store_ends_though_others_use_it(tmp_path: Path, *, writes: bool) -> None:
+    """Scripts and notebooks seldom close a store: theirs hung at the end until all clients had gone."""
+    owner, client = (textwrap.dedent(text) for text in (UNCLOSED, CLIENT.replace("{writes}", str(writes))))
+    command = [sys.executable, "-c", owner, tmp_path, client]
+    process = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    os.kill(int(process.stdout), signal.SIGKILL)
+    assert (process.returncode, process.stderr) == (0, b"")
