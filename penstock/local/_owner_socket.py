@@ -200,7 +200,7 @@ class OwnerSocket:
             atexit.register(self._end_service, os.getpid())  # a program that does not close its store would not end
 
     def _end_service(self, pid: int) -> None:
-        """End the service, in the process that has started it: Arrow waits for its calls, and clients stay connected."""
+        """End the service, in the process that started it: Arrow waits for its calls, while clients stay connected."""
         if self._service is not None and os.getpid() == pid:
             self._service.shutdown()
 
