@@ -46,6 +46,20 @@ def test_a_good_store_is_read_completely_and_not_changed(store_folder: Path) -> 
     assert files_of(store_folder) == before
 
 
+def test_a_consumer_or_a_group_behind_the_head_is_no_damage(tmp_path: Path) -> None:
+    """A stream may be truncated past them: the advice was to restore the store from a backup."""
+    with open_store(tmp_path / "a", sizes=SMALL) as store:
+        store.create_stream(STREAM, segments=2)
+        store.create_reader_group("behind", [STREAM])
+        with store.writer(STREAM) as writer:
+            writer.write_batch([b"first"] * 20, keys=[str(number) for number in range(20)]).result()
+            store.register_consumer(STREAM, "behind", store.head(STREAM))
+            store.scale_stream(STREAM, seal=[0, 1], ranges=[(0.0, 1.0)])
+            writer.write_event(b"last").result()
+        store.truncate_stream(STREAM, store.tail(STREAM))
+    assert check_folder(tmp_path / "a").findings == ()
+
+
 def test_a_store_in_use_is_checked_through_its_owner(tmp_path: Path) -> None:
     """Nobody stops a store to see whether it is well."""
     with penstock.connect(tmp_path / "a") as store:
