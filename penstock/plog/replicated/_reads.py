@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from penstock.model import PlogId
     from penstock.plog.replicated._actions import ReplicaSteps, ServerAnswer, VersionedRow
 
-_DAMAGED: Final = {"corrupt", "no-such-plog"}  # for other reasons, such as a failing disk, a replica may be good
+DAMAGED: Final = {"corrupt", "no-such-plog"}  # for other reasons, such as a failing disk, a replica may be good
 
-__all__ = ["ReadBlocks", "note_damaged", "read_blocks"]
+__all__ = ["DAMAGED", "ReadBlocks", "note_damaged", "read_blocks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def read_blocks(plog_id: PlogId, offset: int, size: int, *, servers: Sequence[in
             return ReadBlocks(_cut(message, memoryview(payload).toreadonly()), frozenset(damaged))
         if isinstance(message, Refusal):
             refusals.append(message)
-            if message.reason in _DAMAGED:
+            if message.reason in DAMAGED:
                 damaged.add(server)
     if len(damaged) < REPLICAS:
         reasons = ", ".join(refusal.text or refusal.reason for refusal in refusals) or "none answers"

@@ -24,13 +24,15 @@ from penstock.plog.replicated._messages import (
     CreateReplica,
     DeleteReplica,
     ListReplicas,
+    ReadReplica,
     Refusal,
     ReplicaAppended,
+    ReplicaBlocks,
     ReplicaDone,
     ReplicaList,
     SealReplica,
 )
-from penstock.plog.replicated._reads import read_blocks
+from penstock.plog.replicated._reads import DAMAGED, read_blocks
 from penstock.plog.replicated._window import REPLICAS
 
 if TYPE_CHECKING:
@@ -86,27 +88,34 @@ def repair_plog(plog_id: PlogId) -> ReplicaSteps[bool]:
 
 
 def _find_damaged(plog_id: PlogId, length: int, good: set[int]) -> ReplicaSteps[set[int]]:
-    """Read all of a plog from the replicas that count as good, and return the places of those that are not.
+    """Read replicas that count as good until one is good from end to end; return the places of those that are not.
 
-    ``GroupUnavailable`` if a part of it is in none of them. Then nothing may be deleted: a replica that is damaged
-    elsewhere may have the last good copy of that part.
+    ``GroupUnavailable`` if none is. Then nothing may be deleted, because a replica that is damaged elsewhere may have
+    the last good copy of a part. So it does not suffice that each part is good in some replica.
     """
     found: set[int] = set()
-    offset = 0
-    while offset < length:
-        servers = sorted(good - found)
-        read = yield from read_blocks(plog_id, offset, min(_COPY_SIZE, length - offset), servers=servers)
-        found |= read.damaged
-        offset = read.blocks[-1][0] + len(read.blocks[-1][1])
-    return found
+    for server in sorted(good):
+        if (yield from _is_readable(plog_id, length, server)):
+            return found
+        found.add(server)
+    raise GroupUnavailable(plog_id.group, reason=f"no server has a replica of plog {plog_id} that is good everywhere")
 
 
 def _is_readable(plog_id: PlogId, length: int, server: int) -> ReplicaSteps[bool]:
-    """Return whether the replica of one server can be read up to ``length``, so that it can be continued."""
-    try:
-        yield from _find_damaged(plog_id, length, {server})
-    except GroupUnavailable:
-        return False
+    """Return whether the replica of one server is good up to ``length``; ``GroupUnavailable`` if it does not tell."""
+    offset = 0
+    while offset < length:
+        request = ReadReplica(plog_id.uid_bytes, offset, min(_COPY_SIZE, length - offset))
+        answers: list[ServerAnswer | None] = yield Ask(plog_id.group, ((server, request, ()),))
+        message = None if answers[0] is None else answers[0].message
+        if message is not None:
+            check_fence(message)
+        if isinstance(message, ReplicaBlocks) and (end := message.offset + sum(message.sizes)) > offset:
+            offset = end
+        elif isinstance(message, Refusal) and message.reason in DAMAGED:
+            return False
+        else:
+            raise GroupUnavailable(plog_id.group, reason=f"a server cannot read plog {plog_id} now")
     return True
 
 

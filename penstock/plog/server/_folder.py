@@ -33,7 +33,7 @@ from penstock.plog._replica import PlogInfo
 from penstock.plog.replicated import ReplicaHost, ServerIdentity
 from penstock.plog.server._heads import clear_head, stored_info
 from penstock.plog.server._salvage import salvaged_blocks
-from penstock.plog.server._verify import good_count
+from penstock.plog.server._verify import verified_blocks
 from penstock.ports import OsDisk, write_all
 
 if TYPE_CHECKING:
@@ -149,11 +149,11 @@ class PartitionReplicas(FilePlogs):
                 replica = self._table.need(plog)
             except PlogCorrupt:
                 return salvaged_blocks(where, plog_id, offset, size)
-            slices = list(replica.slices(*replica.widen(offset, size)))
+            start, size = replica.widen(offset, size)
+            replica.slices(start, size)  # which checks the range
             file = self._flushed(plog)
             image = file.view(0, file.size())
-        good = slices[: good_count(replica, image, slices, where=where)]
-        return [(replica.starts[part.index], image[part.start : part.end]) for part in good]
+        return verified_blocks(replica, image, start, size, where=where)
 
     def info(self, plog_id: PlogId) -> PlogInfo:
         """Return the length of a replica, whether it is sealed, and the size; the head tells that of a sealed one."""

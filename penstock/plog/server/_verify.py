@@ -8,52 +8,75 @@ what is read comes from the disk.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from itertools import pairwise
+from struct import Struct
 from typing import TYPE_CHECKING, Final
+
+import google_crc32c
 
 from penstock.errors import PlogCorrupt
 from penstock.plog._block import HEAD_SIZE, PLOG_BLOCK_HEADER_SIZE, unpack_block_header
+from penstock.plog._checksum import crc32c
 from penstock.plog._raw import RawBlocks, check_raw
 from penstock.plog._replica import APPEND_SIZE_MAX
 from penstock.plog.server._heads import read_head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from penstock.model import PlogId
-    from penstock.plog._replica import BlockSlice, Replica
+    from penstock.plog._replica import Replica
 
-__all__ = ["READ_SIZE", "check_readable", "check_stored", "good_count"]
+__all__ = ["READ_SIZE", "check_readable", "check_stored", "verified_blocks"]
 
 READ_SIZE: Final = 1 << 20
+_HEADER: Final = Struct(">HBxIQI")  # that of a block: here it is unpacked for every block of every read
+assert _HEADER.size == PLOG_BLOCK_HEADER_SIZE
+_MAGIC_AND_KIND: Final = (0x5042, 1)
+_CHECKED_SIZE: Final = 16
+_JOINED_SIZE_MAX: Final = 4096  # to copy so much is quicker than a call for each part
 _LARGEST_BLOCK: Final = PLOG_BLOCK_HEADER_SIZE + APPEND_SIZE_MAX
 
 
-def good_count(replica: Replica, image: memoryview, slices: Sequence[BlockSlice], *, where: str) -> int:
-    """Return how many blocks are good before the first that is not; ``PlogCorrupt`` if that is the first of all."""
-    try:
-        if slices:
-            _check_blocks(replica, image, slices, where=where)
-    except PlogCorrupt:
-        for count, part in enumerate(slices):
-            try:
-                _check_blocks(replica, image, [part], where=where)
-            except PlogCorrupt:
-                if not count:
-                    raise
-                return count
-    return len(slices)
+def verified_blocks(
+    replica: Replica, image: memoryview, offset: int, size: int, *, where: str
+) -> list[tuple[int, memoryview]]:
+    """Return the blocks from ``offset`` to its end, up to the first damaged one; ``PlogCorrupt`` if that is the first.
+
+    A block begins at ``offset``, and one ends behind ``size`` bytes, or the plog does: it may be sealed within a block.
+    """
+    key, blocks = replica.key, list[tuple[int, memoryview]]()
+    first, last = bisect_left(replica.starts, offset), bisect_left(replica.starts, offset + size)
+    position = HEAD_SIZE + first * PLOG_BLOCK_HEADER_SIZE + offset
+    for start, end in pairwise((*replica.starts[first:last], offset + size)):
+        body_start = position + PLOG_BLOCK_HEADER_SIZE
+        body = image[body_start : body_start + end - start]
+        if not _is_block(key, image, position, body, offset=start):
+            if blocks:
+                break
+            raise PlogCorrupt(where, offset=position, reason=f"the block at offset {start} fails its checksum")
+        blocks.append((start, body))
+        position = body_start + end - start
+    return blocks
 
 
-def _check_blocks(replica: Replica, image: memoryview, slices: Sequence[BlockSlice], *, where: str) -> None:
-    """Check blocks that follow each other in a file, and that its replica has; ``PlogCorrupt`` if one is damaged."""
-    first, last = slices[0], slices[-1]
-    header = unpack_block_header(image, last.position)  # a plog may be sealed within its last block
-    size = 0 if header is None else header.body_size
-    end = last.position + PLOG_BLOCK_HEADER_SIZE + size
-    begin, stop = replica.starts[first.index], replica.starts[last.index] + size
-    if len(image) < end:
-        raise PlogCorrupt(where, offset=last.position, reason=f"the block at offset {stop - size} is cut off")
-    check_raw(RawBlocks(replica.key, replica.size, begin, stop, image[first.position : end]), where=where)
+def _is_block(key: bytes, image: memoryview, position: int, body: memoryview, *, offset: int) -> bool:
+    """Return whether a block is the one at ``offset``; it may be longer than ``body``, the part that counts."""
+    if position + PLOG_BLOCK_HEADER_SIZE > len(image):
+        return False
+    magic, kind, size, block_offset, checksum = _HEADER.unpack_from(image, position)
+    if block_offset != offset or (magic, kind) != _MAGIC_AND_KIND or size < len(body):
+        return False
+    if size > len(body):
+        body_start = position + PLOG_BLOCK_HEADER_SIZE
+        body = image[body_start : body_start + size]
+    checked = image[position : position + _CHECKED_SIZE]
+    if size <= _JOINED_SIZE_MAX:
+        actual: int = google_crc32c.value(b"".join((key, checked, body)))
+    else:
+        actual = crc32c(0, key + checked, body)
+    return len(body) == size and actual == int(checksum)
 
 
 def check_stored(path: str, plog_id: PlogId, *, length: int, pace: Callable[[int], object]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import GroupUnavailable, PlogCorrupt, ReadOutOfRange
 from penstock.plog import _open_plogs, _replay
-from penstock.plog.replicated import _repairer
+from penstock.plog.replicated import _repairer, repair_plog
 from penstock.plog.server import ScrubSettings, _scrub
 from penstock.plog.server._scrub import Scrubber
 from penstock.testing import ManualClock
@@ -215,8 +215,14 @@ def test_blocks_before_and_after_a_damaged_one_are_read(servers: PlogServers) ->
         with pytest.raises(PlogCorrupt, match="the block at offset 100 fails its checksum"):
             replicas.blocks(plog_id, 100, 150)
         os.truncate(file_of(servers, 0, plog_id), 4096 + 2 * 120 + 30)
-        with pytest.raises(PlogCorrupt, match="the block at offset 200 is cut off"):
+        with pytest.raises(PlogCorrupt, match="the block at offset 200 fails its checksum"):
             replicas.blocks(plog_id, 249, 1)
+
+
+def has_session(servers: PlogServers, plogs: ReplicatedPlogs, place: int) -> bool:
+    """Return whether the owner has a session with the present run of a server."""
+    instance = servers.running["main", place].folder.identity.instance
+    return plogs._servers["main", place][1] == instance and plogs._links.of("main")[place].state == "up"
 
 
 PARTS = [b"A" * 300, b"PB\x01\x00" * 100, b"C" * 300, b"D" * 300]
@@ -243,7 +249,7 @@ def test_every_block_is_read_that_is_good_in_one_of_three_damaged_replicas(
             path.write_bytes(content)
             if restarts:
                 servers.start("main", place)
-        eventually(lambda: not plogs.replication_use.away)
+        eventually(lambda: all(has_session(servers, plogs, place) for place in range(3)))
         for _ in range(6):
             whole = b"".join(bytes(view) for _, view in plogs.blocks(plog_id, 0, offset - 100))
             assert whole == b"".join(PARTS)[:-100]
@@ -254,3 +260,25 @@ def test_every_block_is_read_that_is_good_in_one_of_three_damaged_replicas(
             replicas.blocks(plog_id, 300, 900)
         with pytest.raises(ReadOutOfRange):
             replicas.blocks(plog_id, 700, 501)
+
+
+def test_repair_deletes_nothing_if_no_replica_is_good_everywhere(servers: PlogServers) -> None:
+    """Each part is good in one of the two that are left: to copy the one over the other would lose a part for good."""
+    parts = [letter * 700_000 for letter in (b"A", b"B", b"C", b"D")]
+    with servers.oracle() as cpo, servers.open(cpo) as plogs:
+        plog_id, offset = plogs.create(size=4 << 20), 0
+        for part in parts:
+            offset = plogs.append(plog_id, offset, part)
+        plogs.seal(plog_id, offset)
+        servers.rob("main", 2)
+        for place, block in ((0, 3), (1, 0)):
+            with file_of(servers, place, plog_id).open("r+b") as file:
+                file.seek(4096 + block * 700_020 + 300_000)
+                file.write(b"wrong")
+        servers.start("main", 2)
+        eventually(lambda: has_session(servers, plogs, 2) and bool(cpo.keys("seal/")))
+        for _ in range(3):
+            with pytest.raises(GroupUnavailable, match="good everywhere"):
+                plogs.run_alone(plog_id, repair_plog(plog_id))
+        whole = b"".join(bytes(view) for _, view in plogs.blocks(plog_id, 0, offset))
+        assert whole == b"".join(parts)
