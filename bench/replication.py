@@ -71,7 +71,8 @@ class Cluster:
         self._stack, self._folder, self._cpo = stack, folder, f"sqlite:{folder}/cpo.db"
         folder.mkdir(parents=True)
         places = [(group, place) for group in groups for place in range(3)]
-        self.addresses = {place: f"127.0.0.1:{port}" for place, port in zip(places, free_ports(len(places)), strict=True)}
+        ports = free_ports(len(places))
+        self.addresses = {place: f"127.0.0.1:{port}" for place, port in zip(places, ports, strict=True)}
         with open_cpo(self._cpo) as cpo:
             cpo.register_cluster(
                 "bench", {name: [self.addresses[name, place] for place in range(3)] for name in groups}

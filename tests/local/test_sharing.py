@@ -439,7 +439,7 @@ CLIENT: Final = """
 def test_a_program_that_does_not_close_its_store_ends_though_others_use_it(tmp_path: Path, *, writes: bool) -> None:
     """Scripts and notebooks seldom close a store: theirs hung at the end until all clients had gone."""
     owner, client = (textwrap.dedent(text) for text in (UNCLOSED, CLIENT.replace("{writes}", str(writes))))
-    command = [sys.executable, "-c", owner, tmp_path, client]
+    command = [sys.executable, "-c", owner, str(tmp_path), client]
     process = subprocess.run(command, capture_output=True, timeout=60, check=False)
     os.kill(int(process.stdout), signal.SIGKILL)
     assert (process.returncode, process.stderr) == (0, b"")
