@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +14,9 @@ from penstock.errors import (
     GroupUnavailable,
     LeaseLost,
     LogFenced,
+    NoSuchPlog,
     PenstockError,
+    PlogCorrupt,
     ReplicaLost,
     StoreFenced,
 )
@@ -21,6 +24,7 @@ from penstock.log import PlogSizes
 from penstock.log import protocols as log
 from penstock.model import PlogId
 from penstock.plog.replicated import list_replicas, note_missing, repair_plog
+from penstock.plog.replicated._damage import list_damaged
 from penstock.testing.simulate._faults import Faults
 from penstock.testing.simulate._log import SimLog
 from penstock.testing.simulate._owner import CLUSTER
@@ -44,6 +48,7 @@ _RECOVERY_S: Final = 30.0
 _APPENDS: Final = 40
 _FINAL_ACKS: Final = 3
 _PAUSE_S: Final = 0.5
+_LOOK_S: Final = 0.05  # between two looks whether everything is well
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,20 @@ class SimulatedWorld(World):
             yield self.kernel.sleep(self.kernel.random.random(), owner.process)
             yield from self._tried(owner, self._repair(owner))
 
+    def _ask_damaged(self, owner: SimOwner) -> Waits[None]:
+        """Note what the scrubs of the servers have found."""
+        for group in self.groups:
+            found = yield from owner.run(list_damaged(group))
+            for uid, places in found.items():
+                plog_id = PlogId(CLUSTER, group, uid.hex())
+                yield from self._tried(owner, self._noted(owner, plog_id, frozenset(places)))
+
+    def _noted(self, owner: SimOwner, plog_id: PlogId, places: frozenset[int]) -> Waits[None]:
+        with suppress(NoSuchPlog, PlogCorrupt):  # of one that is being deleted, the last replica may be damaged
+            yield from owner.note_damaged(plog_id, places)
+
     def _repair(self, owner: SimOwner) -> Waits[None]:
+        yield from self._tried(owner, self._ask_damaged(owner))
         rows: list[PlogId] = yield self.oracle.call(owner.process, lambda: list(self.oracle.rows))
         for plog_id in rows:
             yield from self._tried(owner, self._repaired(owner, plog_id))
@@ -181,10 +199,24 @@ class SimulatedWorld(World):
         reasons = [owner.end_reason for owner in self.owners[-2:]]
         self.truth.check(has_acked, f"no acknowledgement after all faults were over; owners ended: {reasons}")
         owner = self.owners[-1]
+        self._await_well(owner)  # without reads: the servers find what is damaged
         verified = self.kernel.spawn(owner.process, self._verify(owner))
         done = self._run(lambda: verified.is_done or not owner.process.is_alive, _RECOVERY_S)
         self.truth.check(done and verified.error is None, f"a server cannot be read from: {verified.error!r}")
-        well = self._run(lambda: not self._unwell(owner), _RECOVERY_S)
+        self._await_well(owner)
+
+    def _await_well(self, owner: SimOwner) -> None:
+        """Run until everything is well; that is looked at from time to time, because it takes long."""
+        look_at = 0.0
+
+        def is_well() -> bool:
+            nonlocal look_at
+            if self.kernel.now < look_at:
+                return False
+            look_at = self.kernel.now + _LOOK_S
+            return not self._unwell(owner)
+
+        well = self._run(is_well, _RECOVERY_S)
         self.truth.check(well, f"repair has not ended: {self._unwell(owner)}")
 
     def _run(self, until: Callable[[], bool], seconds: float) -> bool:
@@ -193,6 +225,7 @@ class SimulatedWorld(World):
 
         def checked() -> bool:
             truth.check_replicas()
+            truth.check_findings()
             return until()
 
         return self.kernel.run(checked, seconds=seconds)
@@ -219,6 +252,8 @@ class SimulatedWorld(World):
                 if replica.content != self.truth.content_of(plog_id)[:length]:
                     return f"another content of {plog_id} on {server.name}"
         for server in self.servers:
+            if server.storage.damaged:
+                return f"the scrub of {server.name} has found {server.storage.damaged}"
             for uid in server.storage.replicas_by_uid:
                 if self.truth.is_deleted(PlogId(CLUSTER, server.group, uid.hex())):
                     return f"the deleted plog {uid.hex()} is on {server.name}"

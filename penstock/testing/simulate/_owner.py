@@ -195,14 +195,18 @@ class SimOwner:
         places = [(start + step) % REPLICAS for step in range(REPLICAS)]
         read = yield from self.run(read_blocks(plog_id, offset, size, servers=places))
         if read.damaged:
-            window = self.plogs.windows.get(plog_id)
-            if window is not None:
-                window.lose(min(read.damaged), "its replica is damaged")
-                self.settle(window)
-            else:
-                yield from self.locked(plog_id, note_damaged(plog_id, read.damaged))
+            yield from self.note_damaged(plog_id, read.damaged)
         end = offset + size
         return [bytes(view[max(offset - place, 0) : end - place]) for place, view in read.blocks]
+
+    def note_damaged(self, plog_id: PlogId, places: frozenset[int]) -> Waits[None]:
+        """Have damaged replicas replaced; the log leaves a plog that is open first."""
+        window = self.plogs.windows.get(plog_id)
+        if window is not None:
+            window.lose(min(places), "its replica is damaged")
+            self.settle(window)
+        else:
+            yield from self.locked(plog_id, note_damaged(plog_id, places))
 
     def delete(self, plog_id: PlogId) -> Waits[None]:
         """Delete a plog, if there is one."""

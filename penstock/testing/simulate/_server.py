@@ -6,8 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import PenstockError
-from penstock.plog.replicated import Hello, ReplicaHost, ServerIdentity
+from penstock.plog.replicated import LIST_COUNT_MAX, DamagedList, Hello, ListDamaged, ReplicaHost, ServerIdentity
 from penstock.testing.simulate._kernel import SimProcess
+from penstock.testing.simulate._scrub import SimScrubber
 from penstock.testing.simulate._storage import SimStorage
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["SimServer"]
 
 _SYNC_S: Final = 0.001
+_LOOK_S: Final = 1.0
 _SHARED: Final = 0.1  # of that, for a request whose sync was that of the one before it
 
 
@@ -29,11 +31,12 @@ class SimServer:
         self._kernel = kernel
         self.group, self.place = group, place
         self.name = f"{group}.{place}"
-        self.storage = SimStorage(self.name)
+        self.storage = SimStorage(self.name, cluster, group)
         self.slowness = 1.0
         self.cluster = cluster
         self._runs = 0
         self._fences: list[tuple[int, dict[bytes, int]]] = []  # each new epoch, and the durable lengths when it came
+        self._welcomed_epoch = 0  # the highest of them: a crash before that may forget the fence
         self.process = SimProcess(self.name)
         self.process.is_alive = False
         self.start()
@@ -49,11 +52,22 @@ class SimServer:
         self._host = ReplicaHost(identity, self.storage, epoch=epoch, owner=owner)
         self._sessions: dict[int, HostSession] = {}
         self._begun: dict[int, deque[_SimRequest]] = {}  # by link; a connection completes them in their order
+        self._scrub_for_ever(SimScrubber(self.storage, self._kernel))
+
+    def _scrub_for_ever(self, scrubber: SimScrubber) -> None:
+        """Let the scrub look whether it is due, again and again."""
+
+        def look() -> None:
+            scrubber.look()
+            self._scrub_for_ever(scrubber)
+
+        self._kernel.at(_LOOK_S * self._kernel.random.random(), self.process, look)
 
     def crash(self) -> None:
         """Stop at once; what is not synced may be lost."""
         if self.process.is_alive:
             self.process.is_alive = False
+            self._fences = [fence for fence in self._fences if fence[0] <= self._welcomed_epoch]
             self.storage.crash(self._kernel.random)
 
     def lose_folder(self) -> None:
@@ -74,12 +88,16 @@ class SimServer:
                 session, welcome = result
                 if session is not None:
                     self._sessions[link] = session
+                    self._welcomed_epoch = max(self._welcomed_epoch, session.epoch or 0)
                 answer(welcome, b"")
 
             self._begin(link, self._host.open_session(request), opened)
             return
         session = self._sessions.get(link)
         if session is None:
+            return
+        if isinstance(request, ListDamaged):
+            answer(DamagedList(sorted(self.storage.damaged)[:LIST_COUNT_MAX]), b"")
             return
         steps = self._host.handle(session, number, request, payload, now=self._kernel.now)
         self._begin(link, steps, lambda reply: None if reply is None else answer(reply[0], b"".join(reply[1])))

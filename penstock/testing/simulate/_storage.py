@@ -7,7 +7,7 @@ counts when its sync is over, and what a crash leaves is a prefix of what was ap
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import (
     AppendTooLarge,
@@ -21,14 +21,15 @@ from penstock.errors import (
     ReadOutOfRange,
     WrongOffset,
 )
+from penstock.model import PlogId
 from penstock.plog import APPEND_SIZE_MAX, PlogInfo
 
 if TYPE_CHECKING:
     from random import Random
 
-    from penstock.model import PlogId
-
 __all__ = ["SimReplica", "SimStorage"]
+
+_LISTED_MAX: Final = 3  # replicas in one answer
 
 
 class SimReplica:
@@ -77,12 +78,14 @@ class _SimAppend:
 
 
 class SimStorage:
-    """The replicas of a server, and the epoch that it has saved."""
+    """The replicas of a server, the epoch that it has saved, and what its scrub has found."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, cluster: str, group: str) -> None:
+        self.name, self._cluster, self._group = name, cluster, group
         self.replicas_by_uid: dict[bytes, SimReplica] = {}
         self.epoch: tuple[int, bytes] = (0, b"")
+        self.files: dict[str, bytes] = {}  # small ones, by name
+        self.damaged: set[bytes] = set()  # uids of replicas that the scrub has found damaged
         self.is_full = self.is_failed = False
         self.changed: list[PlogId] = []  # since the last check of the invariants
 
@@ -92,11 +95,13 @@ class SimStorage:
             kept = random.randint(replica.synced, len(replica.blocks))
             del replica.blocks[kept:]
             replica.synced = kept
+        self.damaged.clear()  # until the scrub begins again
         self.is_failed = False
 
     def lose(self) -> None:
         """Lose everything."""
-        self.replicas_by_uid, self.epoch = {}, (0, b"")
+        self.replicas_by_uid, self.epoch, self.files = {}, (0, b""), {}
+        self.damaged.clear()
 
     def lengths(self) -> dict[bytes, int]:
         """Return the durable length of every replica, by uid."""
@@ -185,15 +190,47 @@ class SimStorage:
         self.check_writable()
         if self.replicas_by_uid.pop(plog_id.uid_bytes, None) is None:
             raise NoSuchPlog(plog_id)
+        self.damaged.discard(plog_id.uid_bytes)
         self.changed.append(plog_id)
 
-    def replicas(self, after: bytes, limit: int) -> list[tuple[bytes, PlogInfo]]:
-        """Return up to ``limit`` replicas in the order of their uids."""
-        return [
+    def replicas(self, after: bytes, limit: int) -> list[tuple[bytes, PlogInfo | None]]:
+        """Return replicas in the order of their uids, without damaged ones; only some, as if there were no time."""
+        listed: list[tuple[bytes, PlogInfo | None]] = [
             (uid, PlogInfo(replica.length, sealed=replica.is_sealed, size=replica.size))
             for uid, replica in sorted(self.replicas_by_uid.items())
-            if uid > after and replica.damage != "head"
-        ][:limit]
+            if uid > after and replica.damage != "head" and uid not in self.damaged
+        ]
+        return listed[:limit] if len(listed) <= _LISTED_MAX else [*listed[:_LISTED_MAX], (listed[_LISTED_MAX][0], None)]
+
+    # For the scrub
+
+    def uids(self) -> list[str]:
+        """Return the uids of all replicas, sorted."""
+        return sorted(uid.hex() for uid in self.replicas_by_uid)
+
+    def plog_id(self, uid: str) -> PlogId:
+        """Return the id of the plog with this uid."""
+        return PlogId(self._cluster, self._group, uid)
+
+    def stored_size(self, uid: str) -> int:
+        """Return the bytes that a replica takes; 0 if it is gone."""
+        replica = self.replicas_by_uid.get(bytes.fromhex(uid))
+        return 0 if replica is None else replica.length
+
+    def where(self, plog_id: PlogId) -> str:
+        """Return the place of a replica, for messages."""
+        return f"{self.name}/{plog_id}"
+
+    def begin_check(self, plog_id: PlogId) -> None:
+        """Note that a replica is being checked; here nothing happens before :meth:`note_checked`."""
+
+    def note_checked(self, plog_id: PlogId, *, is_damaged: bool, is_unreadable: bool = False) -> bool:
+        """Note the result of a check; return whether it is damage that was not known."""
+        assert not is_unreadable, "here the disk reads all or nothing"
+        uid = plog_id.uid_bytes
+        is_new = is_damaged and uid not in self.damaged
+        (self.damaged.add if is_damaged else self.damaged.discard)(uid)
+        return is_new
 
     def save_epoch(self, epoch: int, owner: bytes) -> None:
         """Make the epoch durable."""

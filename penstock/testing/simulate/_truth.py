@@ -5,6 +5,8 @@
   its own plogs: the rest could have one copy, or two.
 - A plog has one length, at least its committed offset, and every sealed replica has that length.
 - A deleted plog does not come back.
+- What the scrub of a server lists is damaged: nothing comes back that was mended. In the end all damage of sealed plogs
+  is found without a read, and mended.
 - The log has one content: what an owner has acknowledged or read, every later owner reads again at the same offset, and
   only the newest owner adds to it.
 """
@@ -71,6 +73,15 @@ class Truth:
             length = self.lengths.setdefault(plog_id, len(content))
             self.check(length == len(content), f"{place} is sealed at {len(content)}, the plog at {length}")
             self.check(length >= self.committed.get(plog_id, 0), f"{place} is sealed below the committed offset")
+
+    def check_findings(self) -> None:
+        """Check that what the scrubs have found is there, and damaged: what was mended does not come back."""
+        for servers in self._groups.values():
+            for server in servers:
+                for uid in server.storage.damaged:
+                    replica = server.storage.replicas_by_uid.get(uid)
+                    is_damaged = replica is not None and bool(replica.damage)
+                    self.check(is_damaged, f"the scrub of {server.name} lists {uid.hex()}, which is mended or gone")
 
     def note_written(self, epoch: int, plog_id: PlogId, offset: int, data: bytes) -> None:
         """Note an append that an owner sends."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.log import _protocols
-from penstock.plog.replicated import AppendWindow, OwnedPlogs, ReplicaHost, _decide, _repair
+from penstock.plog.replicated import AppendWindow, OwnedPlogs, ReplicaHost, _damage, _decide, _repair
 from penstock.plog.replicated._reassembly import EarlyAppends
+from penstock.plog.server import Scrubber
 from penstock.testing.simulate import Violation, run_life
 from penstock.testing.simulate._oracle import SimOracle
 
@@ -67,11 +68,11 @@ def first_seed(mistake: Mistake, seeds: Iterable[int]) -> int | None:
 _append, _change, _fence = ReplicaHost._append, ReplicaHost._change, ReplicaHost._fence
 
 MISTAKES: Final = [
-    Mistake("no session is fenced", 1, ((ReplicaHost._not_current, "if session is self._session:", "if True:"),)),
-    Mistake("the fence is in memory only", 666, ((_fence, "if self._saved != (epoch, owner):", "if False:"),)),
+    Mistake("no session is fenced", 0, ((ReplicaHost._not_current, "if session is self._session:", "if True:"),)),
+    Mistake("the fence is in memory only", 1661, ((_fence, "if self._saved != (epoch, owner):", "if False:"),)),
     Mistake(
         "an acknowledgement leaves after the fence",
-        2,
+        0,
         (
             (
                 _append,
@@ -99,7 +100,7 @@ MISTAKES: Final = [
     ),
     Mistake(
         "a plog is sealed at the longest replica",
-        1915,
+        8863,
         (
             (
                 _decide.decide_length,
@@ -110,7 +111,7 @@ MISTAKES: Final = [
     ),
     Mistake(
         "an owner keeps what was not acknowledged",
-        2,
+        6,
         ((OwnedPlogs.seal, "None if window is None else window.committed", "None"),),
     ),
     Mistake(
@@ -120,10 +121,10 @@ MISTAKES: Final = [
     ),
     Mistake(
         "a request waits for one behind it",
-        3,
+        99,
         ((ReplicaHost._drain, "self._done(uid, last)", "pass"),),
     ),
-    Mistake("an owner before writes rows", 37, ((SimOracle.write_row, "self.check_lease(epoch)", "pass"),)),
+    Mistake("an owner before writes rows", 25, ((SimOracle.write_row, "self.check_lease(epoch)", "pass"),)),
     Mistake(
         "a missing replica counts as an empty one",
         0,
@@ -160,12 +161,12 @@ MISTAKES: Final = [
     ),
     Mistake(
         "a change overtakes one under way",
-        759,
+        295,
         ((_change, "if request.uid in self._changing:", "if False:"),),
     ),
     Mistake(
         "a short replica is sealed where it ends",
-        0,
+        3,
         (
             (ReplicaHost._seal, "if info.length < request.length and not info.sealed:", "if False:"),
             (_decide.seal_replicas, "not state.sealed and state.length >= length", "not state.sealed"),
@@ -173,33 +174,54 @@ MISTAKES: Final = [
     ),
     Mistake(
         "repair takes any replica for a good one",
-        0,
+        3,
         ((_repair.repair_plog, "good = yield from seal_replicas(plog_id, length, present)", "good = set(present)"),),
     ),
-    Mistake("repair copies from a damaged replica", 11, ((_repair.repair_plog, " if server not in damaged}", "}"),)),
+    Mistake("repair copies from a damaged replica", 34, ((_repair.repair_plog, " if server not in damaged}", "}"),)),
     Mistake(
         "a deletion forgets the server that is away",
-        32,
+        4,
         ((_decide.delete_plog, "yield WriteRow(plog_id, SealRow(None), 0)", "pass"),),
     ),
     Mistake(
         "the row goes before all replicas are well",
-        12,
+        77,
         ((_repair.repair_plog, "if len(good) == REPLICAS:", "if good:"),),
     ),
     Mistake(
         "a decision removes the row before all replicas are sealed",
-        0,
+        6,
         ((_decide.decide_length, "is_well=len(sealed) == REPLICAS", "is_well=True"),),
     ),
     Mistake(
         "reads go beyond the committed offset",
-        22,
+        36,
         ((OwnedPlogs.info, "PlogInfo(window.committed", "PlogInfo(window.written"),),
     ),
     Mistake(
         "a replica that is not sealed is read for recovery",
-        4,
+        3,
         ((_decide._agreed_length, "if state.sealed:", "if state.length:"),),
+    ),
+    Mistake(
+        "the scrub lists what was mended before a restart",
+        230,
+        (
+            (
+                Scrubber._run_of,
+                "[plog_id for plog_id in stored if not self._check(partition, plog_id)]",
+                "replicas.damaged.update(map(bytes.fromhex, run.damaged)) or []",
+            ),
+        ),
+    ),
+    Mistake(
+        "the next run of the scrub begins where the last one ended",
+        49,
+        ((Scrubber._scrub_if_due, 'run.begun, run.after, run.is_done = now, "", False', "run.is_done = False"),),
+    ),
+    Mistake(
+        "the owner asks two servers for damage",
+        109,
+        ((_damage.list_damaged, "for server in range(REPLICAS)", "for server in range(REPLICAS - 1)"),),
     ),
 ]
