@@ -23,6 +23,7 @@ from penstock.plog.replicated._actions import (
     VersionedRow,
     WriteRow,
 )
+from penstock.plog.replicated._damage import list_damaged
 from penstock.plog.replicated._decide import create_plog, decide_length, delete_plog
 from penstock.plog.replicated._frames import (
     HELLO_SIZE_MAX,
@@ -107,6 +108,7 @@ __all__ = [
     "decode_request",
     "delete_plog",
     "encode_header",
+    "list_damaged",
     "list_replicas",
     "note_damaged",
     "note_missing",

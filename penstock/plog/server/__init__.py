@@ -7,9 +7,9 @@ What a request does is decided in :mod:`penstock.plog.replicated`; this package 
 A thread in the background reads all sealed replicas slowly, and finds those that are damaged: the scrub.
 """
 
-from penstock.plog.server._folder import ServerFolder
+from penstock.plog.server._folder import HostedPartition, ServerFolder
 from penstock.plog.server._limits import PlogServerLimits
 from penstock.plog.server._scrub import Scrubber, ScrubSettings
 from penstock.plog.server._server import PlogServer
 
-__all__ = ["PlogServer", "PlogServerLimits", "ScrubSettings", "Scrubber", "ServerFolder"]
+__all__ = ["HostedPartition", "PlogServer", "PlogServerLimits", "ScrubSettings", "Scrubber", "ServerFolder"]

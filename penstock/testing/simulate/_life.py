@@ -23,8 +23,7 @@ from penstock.errors import (
 from penstock.log import PlogSizes
 from penstock.log import protocols as log
 from penstock.model import PlogId
-from penstock.plog.replicated import list_replicas, note_missing, repair_plog
-from penstock.plog.replicated._damage import list_damaged
+from penstock.plog.replicated import list_damaged, list_replicas, note_missing, repair_plog
 from penstock.testing.simulate._faults import Faults
 from penstock.testing.simulate._log import SimLog
 from penstock.testing.simulate._owner import CLUSTER

@@ -11,7 +11,7 @@ from penstock.plog.server import Scrubber, ScrubSettings
 
 if TYPE_CHECKING:
     from penstock.model import PlogId
-    from penstock.plog.server._folder import HostedPartition, ServerFolder
+    from penstock.plog.server import HostedPartition, ServerFolder
     from penstock.testing.simulate._kernel import Kernel
     from penstock.testing.simulate._storage import SimStorage
 
@@ -30,7 +30,7 @@ class SimScrubber(Scrubber):
         folder = cast("ServerFolder", _SimFolder(self._partition))
         super().__init__(folder, _SETTINGS, clock=_SimClock(kernel))
 
-    def look(self) -> None:
+    def run_if_due(self) -> None:
         """Scrub if it is due, as the thread does every second."""
         was_disabled, _logger.disabled = _logger.disabled, True  # damage that is simulated needs nobody
         try:

@@ -57,11 +57,11 @@ class SimServer:
     def _scrub_for_ever(self, scrubber: SimScrubber) -> None:
         """Let the scrub look whether it is due, again and again."""
 
-        def look() -> None:
-            scrubber.look()
+        def check() -> None:
+            scrubber.run_if_due()
             self._scrub_for_ever(scrubber)
 
-        self._kernel.at(_LOOK_S * self._kernel.random.random(), self.process, look)
+        self._kernel.at(_LOOK_S * self._kernel.random.random(), self.process, check)
 
     def crash(self) -> None:
         """Stop at once; what is not synced may be lost."""
