@@ -27,7 +27,7 @@ from penstock.client._block_sockets import BlockSocket, BlockSockets
 from penstock.client._files import PlogFiles
 from penstock.client._knock import ConnectionLost, action_of, answering
 from penstock.client._reasons import without_context
-from penstock.client._shared_appends import FlightStream, SharedAppends
+from penstock.client._shared_appends import AppendStream, FlightStream, SharedAppends
 from penstock.client._translated import translated
 from penstock.deadlines import DeadlineExceeded, limit, run_locked, time_left
 from penstock.errors import (
@@ -392,8 +392,18 @@ class Connection:
             channel.close()
 
 
-def _append_stream(sockets: BlockSockets, client: flight.FlightClient, session_id: str) -> BlockSocket | FlightStream:
-    return sockets.take() or FlightStream(client, session_id)
+def _append_stream(
+    sockets: BlockSockets, client: flight.FlightClient, session_id: str, idle: AppendStream | None
+) -> AppendStream:
+    """Return a stream for small blocks: over Flight only while there is no connection for blocks."""
+    if isinstance(idle, BlockSocket):
+        return idle
+    found = sockets.take()
+    if found is None:
+        return idle or FlightStream(client, session_id)
+    if idle is not None:
+        idle.close()
+    return found
 
 
 def _fulfil(message: Future[Any], receive: Callable[[], Any]) -> None:

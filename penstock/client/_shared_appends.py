@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.ports import Bytes
 
-__all__ = ["FlightStream", "SharedAppends"]
+__all__ = ["AppendStream", "FlightStream", "SharedAppends"]
 
 _STREAMS_MAX: Final = 2
 
@@ -44,9 +44,14 @@ class _Parcel:
         self.turn.acquire()
 
 
-class _Stream(Protocol):
-    def exchange(self, message: bytes) -> Bytes: ...
-    def close(self) -> None: ...
+class AppendStream(Protocol):
+    """A way to the server for the small blocks of a session."""
+
+    def exchange(self, message: bytes) -> Bytes:
+        """Send a message; return the answer."""
+
+    def close(self) -> None:
+        """End the stream, which may be lost."""
 
 
 class FlightStream:
@@ -72,13 +77,17 @@ class FlightStream:
 
 
 class SharedAppends:
-    """The streams of a session that its writers share; each is opened when it is first needed."""
+    """The streams of a session that its writers share.
 
-    def __init__(self, open_stream: Callable[[], _Stream]) -> None:
+    ``open_stream`` returns the stream for a message: the idle one that it gets, or a better one that it opens, if the
+    idle one was opened when that could not be had. It closes an idle stream that it does not return.
+    """
+
+    def __init__(self, open_stream: Callable[[AppendStream | None], AppendStream]) -> None:
         self._open_stream = open_stream
         self._lock = threading.Lock()
         self._waiting: list[_Parcel] = []  # only while all streams are in use
-        self._idle: list[_Stream] = []
+        self._idle: list[AppendStream] = []
         self._in_use = 0
         self._is_closed = False
 
@@ -106,8 +115,7 @@ class SharedAppends:
             parcels = [first, *self._take(SHARED_SIZE_MAX - first.size)]
             stream = self._idle.pop() if self._idle else None
         try:
-            if stream is None:
-                stream = self._open_stream()
+            stream = self._open_stream(stream)
             for parcel, answer in zip(parcels, _answers(stream, parcels), strict=True):
                 parcel.answer = answer
         except BaseException as error:  # noqa: BLE001 - each of the threads raises it
@@ -125,7 +133,7 @@ class SharedAppends:
         parcels, self._waiting = self._waiting[:count], self._waiting[count:]
         return parcels
 
-    def _hand_on(self, stream: _Stream | None) -> list[_Parcel]:
+    def _hand_on(self, stream: AppendStream | None) -> list[_Parcel]:
         """Give a stream back; return the parcel whose thread is to send now, if one waits."""
         with self._lock:
             if stream is not None and not self._is_closed:
@@ -147,7 +155,7 @@ class SharedAppends:
             _close(stream)
 
 
-def _answers(stream: _Stream, parcels: Sequence[_Parcel]) -> list[Acknowledgement]:
+def _answers(stream: AppendStream, parcels: Sequence[_Parcel]) -> list[Acknowledgement]:
     answer = stream.exchange(pack_shared((parcel.writer, block) for parcel in parcels for block in parcel.blocks))
     found: list[Acknowledgement] = unpack(answer, list[Acknowledgement])
     if len(found) != len(parcels):
@@ -155,6 +163,6 @@ def _answers(stream: _Stream, parcels: Sequence[_Parcel]) -> list[Acknowledgemen
     return found
 
 
-def _close(stream: _Stream | None) -> None:
+def _close(stream: AppendStream | None) -> None:
     if stream is not None:
         stream.close()

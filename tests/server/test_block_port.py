@@ -12,6 +12,7 @@ import pytest
 from pyarrow import flight
 
 from penstock.client._block_sockets import IN_USE_MAX, BlockSocket, BlockSockets, _opened
+from penstock.client._shared_appends import FlightStream
 from penstock.client._store import RemoteStore
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, ServerBusy
@@ -168,6 +169,29 @@ def test_a_client_that_cannot_reach_the_port_uses_flight(store: Engine) -> None:
         with client_of(service) as far, far.writer(STREAM) as writer:
             writer.write_event(b"event").result()
             assert events_of(far) == [b"event"]
+
+
+def test_small_blocks_leave_flight_once_the_port_can_be_reached(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A channel may last for days, and one busy second at its beginning would make all of them slower."""
+    now = 0.0
+    with served(store) as service, client_of(service) as far, far.writer(STREAM) as writer:
+        channel = far.connection.channel
+        monkeypatch.setattr(channel.sockets, "_now", lambda: now)
+        with monkeypatch.context() as away:
+            away.setattr("penstock.client._block_sockets._opened", _unreachable)
+            writer.write_event(b"over Flight").result()
+        assert [type(stream) for stream in channel.appends._idle] == [FlightStream]
+        writer.write_event(b"still over Flight").result()
+        assert [type(stream) for stream in channel.appends._idle] == [FlightStream]
+        now = 1.0
+        writer.write_event(b"over a socket").result()
+        assert [type(stream) for stream in channel.appends._idle] == [BlockSocket]
+        eventually(lambda: connections_of(service) == 1)
+    assert events_of(store) == [b"over Flight", b"still over Flight", b"over a socket"]
+
+
+def _unreachable(*_: object) -> None:
+    raise ConnectionRefusedError
 
 
 def test_another_program_at_that_port_gets_neither_key_nor_blocks(store: Engine) -> None:

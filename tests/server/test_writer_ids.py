@@ -201,7 +201,7 @@ def test_blocks_that_are_sent_together_are_checked_writer_by_writer(server: Serv
         assert error is not None
         assert isinstance(unpack_error(error), BadArgument)
         stream = _shared_appends.FlightStream(channel.client, theirs.connection.channel.id)
-        shared = _shared_appends.SharedAppends(lambda: stream)
+        shared = _shared_appends.SharedAppends(lambda _: stream)
         _, error = shared.exchange(number, [block])
         assert error is not None
         assert isinstance(unpack_error(error), NotPermitted)

@@ -23,7 +23,7 @@ from penstock.plog.replicated._actions import (
     VersionedRow,
     WriteRow,
 )
-from penstock.plog.replicated._damage import list_damaged
+from penstock.plog.replicated._damage import list_damaged, note_damaged
 from penstock.plog.replicated._decide import create_plog, decide_length, delete_plog
 from penstock.plog.replicated._frames import (
     HELLO_SIZE_MAX,
@@ -56,7 +56,7 @@ from penstock.plog.replicated._messages import (
 from penstock.plog.replicated._open import open_cluster_plogs, open_group_plogs
 from penstock.plog.replicated._owned import OwnedPlogs
 from penstock.plog.replicated._plogs import ReplicatedPlogs
-from penstock.plog.replicated._reads import note_damaged, read_blocks
+from penstock.plog.replicated._reads import read_blocks
 from penstock.plog.replicated._refusals import refusal_of
 from penstock.plog.replicated._repair import list_replicas, note_missing, repair_plog
 from penstock.plog.replicated._survey import check_replaceable

@@ -1,18 +1,22 @@
-"""Damage that servers have found by themselves, by the scrub of their disks."""
+"""Damage: what servers have found by the scrub of their disks, and how repair learns of damaged replicas."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.plog.replicated._actions import Ask
-from penstock.plog.replicated._decide import check_fence
+from penstock.errors import CasConflict
+from penstock.plog._replica import PLOG_SIZE_MAX
+from penstock.plog.replicated._actions import Ask, ReadRow, SealRow, WriteRow
+from penstock.plog.replicated._decide import decide_length
 from penstock.plog.replicated._messages import DamagedList, ListDamaged
+from penstock.plog.replicated._refusals import check_fence
 from penstock.plog.replicated._window import REPLICAS
 
 if TYPE_CHECKING:
-    from penstock.plog.replicated._actions import ReplicaSteps, ServerAnswer
+    from penstock.model import PlogId
+    from penstock.plog.replicated._actions import ReplicaSteps, ServerAnswer, VersionedRow
 
-__all__ = ["list_damaged"]
+__all__ = ["list_damaged", "note_damaged"]
 
 
 def list_damaged(group: str) -> ReplicaSteps[dict[bytes, set[int]]]:
@@ -28,3 +32,17 @@ def list_damaged(group: str) -> ReplicaSteps[dict[bytes, set[int]]]:
                 for uid in answer.message.uids:
                     damaged.setdefault(uid, set()).add(server)
     return damaged
+
+
+def note_damaged(plog_id: PlogId, servers: frozenset[int]) -> ReplicaSteps[None]:
+    """Have repair replace the replicas of these servers; the plog is not open for appends of this owner."""
+    decided = yield from decide_length(plog_id, at_most=PLOG_SIZE_MAX, quiet=False)
+    row: VersionedRow | None = yield ReadRow(plog_id)
+    known = frozenset() if row is None else frozenset(row.row.damaged)
+    if servers <= known:
+        return
+    try:
+        damaged = tuple(sorted(known | servers))
+        yield WriteRow(plog_id, SealRow(decided.length, damaged), 0 if row is None else row.version)
+    except CasConflict:
+        return  # repair, or a deletion, has changed it meanwhile; the next read finds the damage again

@@ -11,7 +11,8 @@ while its server was down may be shorter. The length L of a plog is decided once
 - else the owner writes a row, before it seals anything: of its own plog the committed offset; of that of an owner
   before the smallest length of the replicas whose servers have run since the plog was created; if there is none, the
   smallest length but one, so that one damaged replica cuts off nothing that was acknowledged. For the same reason,
-  one such replica is not enough while the other servers are away.
+  one such replica is not enough while the other servers are away. A single replica that reaches so far is read before
+  its length counts: what it alone has was not acknowledged, and if it is damaged, no server could read the plog.
 
 Only the present owner can write a row, because the oracle checks its epoch, and only the present owner can seal,
 because its session fences. So an owner that was suspended in the middle decides nothing any more. The row stays until
@@ -37,7 +38,8 @@ from penstock.plog.replicated._messages import (
     ReplicaState,
     SealReplica,
 )
-from penstock.plog.replicated._refusals import fenced_by
+from penstock.plog.replicated._reads import is_readable
+from penstock.plog.replicated._refusals import check_fence
 from penstock.plog.replicated._window import REPLICAS
 
 if TYPE_CHECKING:
@@ -85,12 +87,6 @@ def ask_all(
     return messages
 
 
-def check_fence(answer: Answer) -> None:
-    """Raise ``StoreFenced`` if the answer says that there is a newer owner."""
-    if isinstance(answer, Refusal) and answer.reason == "fenced":
-        raise fenced_by(answer.value)
-
-
 def inspect_replicas(plog_id: PlogId) -> ReplicaSteps[Replicas]:
     """Ask all servers for their replica of a plog."""
     answers = yield from ask_all(plog_id, InspectReplica(plog_id.uid_bytes))
@@ -127,19 +123,19 @@ def decide_length(
     kept = None if committed is None else min(committed, at_most)
     length = _agreed_length(replicas, row, at_most=at_most, kept=kept, quiet=quiet)
     if length is None:
-        length = min(at_most, _left_length(plog_id, replicas)) if kept is None else kept
+        length = kept if kept is not None else (yield from _find_left_length(plog_id, replicas, at_most=at_most))
         if not has_oracle:
             if replicas.answered < REPLICAS:
                 raise GroupUnavailable(plog_id.group, reason="without an oracle, all three servers are needed")
         else:
-            row = yield from _write_length(plog_id, length)
+            row = yield from _write_length(plog_id, length, replicas.damaged)
             assert row.row.length is not None
             length = row.row.length
     sealed = yield from seal_replicas(plog_id, length, replicas.present)
     if not sealed:
         raise GroupUnavailable(plog_id.group, reason=f"no server has sealed plog {plog_id} at {length}")
     if has_oracle:
-        yield from _note_replicas(plog_id, length, row, is_well=len(sealed) == REPLICAS)
+        yield from _note_replicas(plog_id, length, row, replicas.damaged, is_well=len(sealed) == REPLICAS)
     size = next(iter(replicas.present.values())).size
     return Decided(length, size, before)
 
@@ -166,6 +162,22 @@ def _agreed_length(
     return length if length <= at_most and kept in (None, length) else None
 
 
+def _find_left_length(plog_id: PlogId, replicas: Replicas, *, at_most: int) -> ReplicaSteps[int]:
+    """Return the length of a plog that an owner before has left, such that a good replica has all of it.
+
+    A single replica that reaches so far is read first. If it is damaged, it counts no more.
+    """
+    while True:
+        length = min(at_most, _left_length(plog_id, replicas))
+        reaching = [server for server, state in replicas.present.items() if state.length >= length]
+        if len(reaching) > 1 or (yield from is_readable(plog_id, length, reaching[0])):
+            return length
+        del replicas.present[reaching[0]]
+        replicas.damaged.add(reaching[0])
+        if not replicas.present:
+            raise _no_replica(plog_id, replicas)
+
+
 def _left_length(plog_id: PlogId, replicas: Replicas) -> int:
     """Return the length of a plog that an owner before has left; see the module."""
     certain = [state.length for state in replicas.present.values() if state.certain]
@@ -177,9 +189,9 @@ def _left_length(plog_id: PlogId, replicas: Replicas) -> int:
     return sorted(state.length for state in replicas.present.values())[:2][-1]
 
 
-def _write_length(plog_id: PlogId, length: int) -> ReplicaSteps[VersionedRow]:
+def _write_length(plog_id: PlogId, length: int, damaged: Iterable[int]) -> ReplicaSteps[VersionedRow]:
     """Write the row of a decided length; the row of an earlier decision counts instead."""
-    row = SealRow(length)
+    row = SealRow(length, tuple(sorted(damaged)))
     try:
         version = yield WriteRow(plog_id, row, 0)
     except CasConflict:
@@ -199,10 +211,12 @@ def seal_replicas(plog_id: PlogId, length: int, present: Mapping[int, ReplicaSta
     return sealed
 
 
-def _note_replicas(plog_id: PlogId, length: int, row: VersionedRow | None, *, is_well: bool) -> ReplicaSteps[None]:
+def _note_replicas(
+    plog_id: PlogId, length: int, row: VersionedRow | None, damaged: Iterable[int], *, is_well: bool
+) -> ReplicaSteps[None]:
     """Write the row of a plog whose replicas are not all sealed; remove it if they are."""
     if not is_well and row is None:
-        yield from _write_length(plog_id, length)
+        yield from _write_length(plog_id, length, damaged)
     elif is_well and row is not None and not row.row.damaged:
         yield RemoveRow(plog_id, row.version)
 

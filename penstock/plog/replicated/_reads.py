@@ -1,26 +1,26 @@
-"""Reads: from any replica, the next one if it fails."""
+"""Reads: from any replica, the next one if it fails; and of one replica, whether it is good."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import CasConflict, GroupUnavailable, NoSuchPlog, PlogCorrupt
-from penstock.plog._replica import PLOG_SIZE_MAX
-from penstock.plog.replicated._actions import Ask, ReadRow, SealRow, WriteRow
-from penstock.plog.replicated._decide import check_fence, decide_length
+from penstock.errors import GroupUnavailable, NoSuchPlog, PlogCorrupt
+from penstock.plog.replicated._actions import Ask
 from penstock.plog.replicated._messages import ReadReplica, Refusal, ReplicaBlocks
+from penstock.plog.replicated._refusals import check_fence
 from penstock.plog.replicated._window import REPLICAS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model import PlogId
-    from penstock.plog.replicated._actions import ReplicaSteps, ServerAnswer, VersionedRow
+    from penstock.plog.replicated._actions import ReplicaSteps, ServerAnswer
 
-DAMAGED: Final = {"corrupt", "no-such-plog"}  # for other reasons, such as a failing disk, a replica may be good
+__all__ = ["ReadBlocks", "is_readable", "read_blocks"]
 
-__all__ = ["DAMAGED", "ReadBlocks", "note_damaged", "read_blocks"]
+_DAMAGED: Final = {"corrupt", "no-such-plog"}  # for other reasons, such as a failing disk, a replica may be good
+_PART_SIZE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def read_blocks(plog_id: PlogId, offset: int, size: int, *, servers: Sequence[in
             return ReadBlocks(_cut(message, memoryview(payload).toreadonly()), frozenset(damaged))
         if isinstance(message, Refusal):
             refusals.append(message)
-            if message.reason in DAMAGED:
+            if message.reason in _DAMAGED:
                 damaged.add(server)
     if len(damaged) < REPLICAS:
         reasons = ", ".join(refusal.text or refusal.reason for refusal in refusals) or "none answers"
@@ -75,15 +75,19 @@ def _cut(message: ReplicaBlocks, payload: memoryview) -> list[tuple[int, memoryv
     return blocks
 
 
-def note_damaged(plog_id: PlogId, servers: frozenset[int]) -> ReplicaSteps[None]:
-    """Have repair replace the replicas of these servers; the plog is not open for appends of this owner."""
-    decided = yield from decide_length(plog_id, at_most=PLOG_SIZE_MAX, quiet=False)
-    row: VersionedRow | None = yield ReadRow(plog_id)
-    known = frozenset() if row is None else frozenset(row.row.damaged)
-    if servers <= known:
-        return
-    try:
-        damaged = tuple(sorted(known | servers))
-        yield WriteRow(plog_id, SealRow(decided.length, damaged), 0 if row is None else row.version)
-    except CasConflict:
-        return  # repair, or a deletion, has changed it meanwhile; the next read finds the damage again
+def is_readable(plog_id: PlogId, length: int, server: int) -> ReplicaSteps[bool]:
+    """Return whether the replica of one server is good up to ``length``; ``GroupUnavailable`` if it does not tell."""
+    offset = 0
+    while offset < length:
+        request = ReadReplica(plog_id.uid_bytes, offset, min(_PART_SIZE, length - offset))
+        answers: list[ServerAnswer | None] = yield Ask(plog_id.group, ((server, request, ()),))
+        message = None if answers[0] is None else answers[0].message
+        if message is not None:
+            check_fence(message)
+        if isinstance(message, ReplicaBlocks) and (end := message.offset + sum(message.sizes)) > offset:
+            offset = end
+        elif isinstance(message, Refusal) and message.reason in _DAMAGED:
+            return False
+        else:
+            raise GroupUnavailable(plog_id.group, reason=f"a server cannot read plog {plog_id} now")
+    return True

@@ -22,7 +22,9 @@ from penstock.plog.replicated._messages import Refusal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["fenced_by", "refusal_of"]
+    from penstock.plog.replicated._messages import Answer
+
+__all__ = ["check_fence", "fenced_by", "refusal_of"]
 
 _TEXT_SIZE_MAX: Final = 2000
 _Reason = Literal[
@@ -55,3 +57,9 @@ def refusal_of(error: PenstockError) -> Refusal:
 def fenced_by(epoch: int) -> StoreFenced:
     """Return the error of an owner whose partition has a newer one."""
     return StoreFenced("these plog servers", owner=f"the owner with epoch {epoch}")
+
+
+def check_fence(answer: Answer) -> None:
+    """Raise ``StoreFenced`` if the answer says that there is a newer owner."""
+    if isinstance(answer, Refusal) and answer.reason == "fenced":
+        raise fenced_by(answer.value)

@@ -13,7 +13,6 @@ from penstock.errors import GroupUnavailable, PlogCorrupt
 from penstock.plog.replicated._actions import Ask, NoteCopied, ReadRow, RemoveRow, SealRow, VersionedRow, WriteRow
 from penstock.plog.replicated._decide import (
     ask_all,
-    check_fence,
     delete_plog,
     inspect_replicas,
     seal_replicas,
@@ -24,15 +23,14 @@ from penstock.plog.replicated._messages import (
     CreateReplica,
     DeleteReplica,
     ListReplicas,
-    ReadReplica,
     Refusal,
     ReplicaAppended,
-    ReplicaBlocks,
     ReplicaDone,
     ReplicaList,
     SealReplica,
 )
-from penstock.plog.replicated._reads import DAMAGED, read_blocks
+from penstock.plog.replicated._reads import is_readable, read_blocks
+from penstock.plog.replicated._refusals import check_fence
 from penstock.plog.replicated._window import REPLICAS
 
 if TYPE_CHECKING:
@@ -76,7 +74,7 @@ def repair_plog(plog_id: PlogId) -> ReplicaSteps[bool]:
     bad = [server for server in range(REPLICAS) if server not in good and _has_answered(replicas, server)]
     for server in bad:
         is_short = server in present and server not in damaged and not present[server].sealed
-        is_intact = is_short and (yield from _is_readable(plog_id, present[server].length, server))
+        is_intact = is_short and (yield from is_readable(plog_id, present[server].length, server))
         start = present[server].length if is_intact else None
         if (yield from _copy(plog_id, length, size=size, source=min(good), target=server, start=start)):
             good.add(server)
@@ -95,28 +93,10 @@ def _find_damaged(plog_id: PlogId, length: int, good: set[int]) -> ReplicaSteps[
     """
     found: set[int] = set()
     for server in sorted(good):
-        if (yield from _is_readable(plog_id, length, server)):
+        if (yield from is_readable(plog_id, length, server)):
             return found
         found.add(server)
     raise GroupUnavailable(plog_id.group, reason=f"no server has a replica of plog {plog_id} that is good everywhere")
-
-
-def _is_readable(plog_id: PlogId, length: int, server: int) -> ReplicaSteps[bool]:
-    """Return whether the replica of one server is good up to ``length``; ``GroupUnavailable`` if it does not tell."""
-    offset = 0
-    while offset < length:
-        request = ReadReplica(plog_id.uid_bytes, offset, min(_COPY_SIZE, length - offset))
-        answers: list[ServerAnswer | None] = yield Ask(plog_id.group, ((server, request, ()),))
-        message = None if answers[0] is None else answers[0].message
-        if message is not None:
-            check_fence(message)
-        if isinstance(message, ReplicaBlocks) and (end := message.offset + sum(message.sizes)) > offset:
-            offset = end
-        elif isinstance(message, Refusal) and message.reason in DAMAGED:
-            return False
-        else:
-            raise GroupUnavailable(plog_id.group, reason=f"a server cannot read plog {plog_id} now")
-    return True
 
 
 def _has_answered(replicas: Replicas, server: int) -> bool:
@@ -164,11 +144,12 @@ def _append_blocks(plog_id: PlogId, target: int, blocks: list[tuple[int, memoryv
 
 
 def list_replicas(group: str) -> ReplicaSteps[dict[bytes, set[int]] | None]:
-    """List the plogs of the partition in a group, each with the places of the servers that have it at all.
+    """List the plogs of the partition in a group, each with the places of the servers that have it.
 
-    None if a server does not answer: then it is not known what it has lost.
+    If a plog is sealed on any server, an open replica does not count: a creation that arrives late makes one on a
+    server that has lost its own. None if a server does not answer: then it is not known what it has lost.
     """
-    holders: dict[bytes, set[int]] = {}
+    holders: dict[bytes, dict[int, bool]] = {}
     for server in range(REPLICAS):
         after, more = b"", True
         while more:
@@ -176,11 +157,14 @@ def list_replicas(group: str) -> ReplicaSteps[dict[bytes, set[int]] | None]:
             message: Answer | None = None if answers[0] is None else answers[0].message
             if not isinstance(message, ReplicaList):
                 return None
-            for uid, *_ in message.replicas:
-                holders.setdefault(uid, set()).add(server)
+            for uid, _, is_sealed, _ in message.replicas:
+                holders.setdefault(uid, {})[server] = is_sealed
                 after = uid
             more = message.more
-    return holders
+    return {
+        uid: {server for server, is_sealed in places.items() if is_sealed or not any(places.values())}
+        for uid, places in holders.items()
+    }
 
 
 def find_missing(plog_id: PlogId) -> ReplicaSteps[set[int]]:
@@ -190,11 +174,12 @@ def find_missing(plog_id: PlogId) -> ReplicaSteps[set[int]]:
 
 
 def note_missing(plog_id: PlogId) -> ReplicaSteps[bool]:
-    """Write the row of a sealed plog that a server has lost, so that it is repaired; return whether it has lost it."""
+    """Write the row of a plog that not all servers have sealed, so that it is repaired; return whether it is so."""
     replicas = yield from inspect_replicas(plog_id)
-    lengths = {state.length for state in replicas.present.values() if state.sealed}
-    if not lengths or replicas.answered < REPLICAS or len(replicas.present) == REPLICAS:
+    sealed = [state.length for state in replicas.present.values() if state.sealed]
+    if not sealed or replicas.answered < REPLICAS or len(sealed) == REPLICAS:
         return False
+    lengths = set(sealed)
     if len(lengths) > 1:
         raise PlogCorrupt(str(plog_id), offset=None, reason=f"its replicas are sealed at {sorted(lengths)}")
     if (yield ReadRow(plog_id)) is None:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from penstock.errors import NoSuchPlog, PenstockError, PlogCorrupt, StoreFenced
 from penstock.model import PlogId
-from penstock.plog.replicated._damage import list_damaged
-from penstock.plog.replicated._reads import note_damaged
+from penstock.plog.replicated._damage import list_damaged, note_damaged
 from penstock.plog.replicated._repair import find_missing, list_replicas, note_missing, repair_plog
 from penstock.plog.replicated._window import REPLICAS
 

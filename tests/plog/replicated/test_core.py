@@ -12,6 +12,7 @@ from penstock.errors import (
     GroupUnavailable,
     NoSuchPlog,
     PenstockError,
+    PlogCorrupt,
     PlogExists,
     ReplicaLost,
     StoreFenced,
@@ -63,6 +64,22 @@ class Folder(FilePlogs):
         self.disk = MemoryDisk()
         super().__init__(self.disk, random=SeededRandom(1), journal_size=4096, direct_size_min=512)
         self.epoch = (0, b"")
+        self.damaged: set[PlogId] = set()
+
+    def damage(self, plog_id: PlogId) -> None:
+        """Have every read of a plog fail, until it is deleted."""
+        self.damaged.add(plog_id)
+
+    def blocks(self, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, memoryview]]:
+        """Return the appends of an undamaged plog."""
+        if plog_id in self.damaged:
+            raise PlogCorrupt(str(plog_id), offset=offset, reason="a test has damaged it")
+        return super().blocks(plog_id, offset, size)
+
+    def delete(self, plog_id: PlogId) -> None:
+        """Delete a plog, with its damage."""
+        super().delete(plog_id)
+        self.damaged.discard(plog_id)
 
     def replicas(self, after: bytes, limit: int) -> list[tuple[bytes, PlogInfo]]:
         """Return the replicas, by the names of their files."""
@@ -335,6 +352,32 @@ def test_damaged_and_missing_replicas_are_replaced(servers: Servers) -> None:
     assert servers.run(note_missing(servers.plog_id))
     assert servers.run(repair_plog(servers.plog_id))
     assert not servers.run(note_missing(servers.plog_id))
+    assert [servers.content(place) for place in range(3)] == [b"precious"] * 3
+
+
+def test_a_length_that_only_a_damaged_replica_has_is_not_decided(servers: Servers) -> None:
+    """No server could read such a plog, so that the store would not open, although the others have all that counts."""
+    servers.append(servers.create(), b"acknowledged")
+    for place in (0, 1):
+        servers.hosts[place] = servers.host(place)  # it was restarted: its last append may have been damaged
+    servers.ask(2, AppendReplica(servers.plog_id.uid_bytes, 12, 9), b"only here")
+    servers.take_over(2)
+    servers.folders[2].damage(servers.plog_id)
+    assert servers.decide() == 12
+    assert servers.rows[servers.plog_id].row == SealRow(12, (2,))
+    assert servers.run(repair_plog(servers.plog_id))
+    assert [servers.content(place) for place in range(3)] == [b"acknowledged"] * 3
+
+
+def test_an_empty_replica_of_a_late_creation_is_filled(servers: Servers) -> None:
+    """A server that has lost its folder may still get an old request; it has the plog then, and none of its bytes."""
+    servers.append(servers.create(), b"precious")
+    servers.decide()
+    servers.lose_folder(0)
+    servers.ask(0, CreateReplica(servers.plog_id.uid_bytes, SIZE))
+    assert servers.run(list_replicas("g")) == {servers.plog_id.uid_bytes: {1, 2}}
+    assert servers.run(note_missing(servers.plog_id))
+    assert servers.run(repair_plog(servers.plog_id))
     assert [servers.content(place) for place in range(3)] == [b"precious"] * 3
 
 

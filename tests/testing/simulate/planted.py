@@ -99,14 +99,15 @@ MISTAKES: Final = [
         ),
     ),
     Mistake(
-        "a plog is sealed at the longest replica",
-        8863,
+        "a plog is sealed at the longest replica, which nobody has read",
+        9425,
         (
             (
-                _decide.decide_length,
-                "min(at_most, _left_length(plog_id, replicas))",
-                "min(at_most, max(state.length for state in replicas.present.values()))",
+                _decide._left_length,
+                "return min(certain)",
+                "return max(state.length for state in replicas.present.values())",
             ),
+            (_decide._find_left_length, "len(reaching) > 1", "reaching"),
         ),
     ),
     Mistake(
@@ -184,14 +185,20 @@ MISTAKES: Final = [
         ((_decide.delete_plog, "yield WriteRow(plog_id, SealRow(None), 0)", "pass"),),
     ),
     Mistake(
-        "the row goes before all replicas are well",
+        "the row goes before all replicas are well, and no list finds it",
         77,
-        ((_repair.repair_plog, "if len(good) == REPLICAS:", "if good:"),),
+        (
+            (_repair.repair_plog, "if len(good) == REPLICAS:", "if good:"),
+            (_repair.list_replicas, " if is_sealed or not any(places.values())", ""),
+        ),
     ),
     Mistake(
-        "a decision removes the row before all replicas are sealed",
+        "a decision removes the row before all replicas are sealed, and no list finds it",
         6,
-        ((_decide.decide_length, "is_well=len(sealed) == REPLICAS", "is_well=True"),),
+        (
+            (_decide.decide_length, "is_well=len(sealed) == REPLICAS", "is_well=True"),
+            (_repair.list_replicas, " if is_sealed or not any(places.values())", ""),
+        ),
     ),
     Mistake(
         "reads go beyond the committed offset",
@@ -205,7 +212,7 @@ MISTAKES: Final = [
     ),
     Mistake(
         "the scrub lists what was mended before a restart",
-        230,
+        302,
         (
             (
                 Scrubber._run_of,
@@ -223,5 +230,15 @@ MISTAKES: Final = [
         "the owner asks two servers for damage",
         109,
         ((_damage.list_damaged, "for server in range(REPLICAS)", "for server in range(REPLICAS - 1)"),),
+    ),
+    Mistake(
+        "a length counts that only a damaged replica has",
+        301052,
+        ((_decide._find_left_length, "len(reaching) > 1", "reaching"),),
+    ),
+    Mistake(
+        "an open replica counts beside sealed ones",
+        507678,
+        ((_repair.list_replicas, " if is_sealed or not any(places.values())", ""),),
     ),
 ]
