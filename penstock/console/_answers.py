@@ -29,7 +29,7 @@ from penstock.errors import (
     StreamError,
 )
 
-__all__ = ["error_answer", "json_answer"]
+__all__ = ["error_answer", "failure_answer", "json_answer"]
 
 _STATUS: Final[tuple[tuple[type[PenstockError], int], ...]] = (  # the first that fits
     (NotAuthenticated, 401),
@@ -46,6 +46,7 @@ _STATUS: Final[tuple[tuple[type[PenstockError], int], ...]] = (  # the first tha
     (StreamError, 409),
 )
 _HIDDEN: Final = "the store cannot do this now: the health page and the server's log say why"
+_FAILED: Final = "the server failed at this call: its log says why"
 _encoder: Final = msgspec.json.Encoder()
 _logger: Final = logging.getLogger("penstock.console")
 
@@ -65,3 +66,9 @@ def error_answer(error: PenstockError) -> Response:
         _logger.warning("a call of the console failed: %s", error)
         return json_answer({"error": "StoreFailed", "message": _HIDDEN}, 503)
     return json_answer({"error": type(error).__name__, "message": str(error)}, status)
+
+
+def failure_answer(error: Exception) -> Response:
+    """Log an error that nobody expected, and return an answer that shows nothing of it."""
+    _logger.error("a call of the console failed", exc_info=error)
+    return json_answer({"error": "InternalError", "message": _FAILED}, 500)

@@ -23,7 +23,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from penstock.console import _guard
-from penstock.console._answers import error_answer, json_answer
+from penstock.console._answers import error_answer, failure_answer, json_answer
 from penstock.console._calls import CALLS
 from penstock.console._changes import CHANGES
 from penstock.console._overview import overviews_of
@@ -130,6 +130,8 @@ class Console:
                 return Response(status_code=400)
             except PenstockError as error:
                 return error_answer(error)
+            except Exception as error:  # noqa: BLE001 - it is logged, and the page can say that the server failed
+                return failure_answer(error)
 
         return guarded
 

@@ -11,7 +11,7 @@ from penstock._version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.console._ports import ConsoleStore, ConsoleUser, ServerFigures
+    from penstock.console._ports import ConsoleStore, ConsoleUser, Figures, ServerFigures
     from penstock.console._rates import Rates
 
 __all__ = ["cluster_of", "health_of", "quantile_s"]
@@ -41,6 +41,7 @@ def health_of(store: ConsoleStore, rates: Rates, server: ServerFigures, user: Co
             ],
             "failed_logins": figures.failed_logins,
             "sent_bytes": figures.sent_bytes,
+            "logged": _logged(figures),
             "rate": None
             if of_streams is None
             else {
@@ -49,6 +50,15 @@ def health_of(store: ConsoleStore, rates: Rates, server: ServerFigures, user: Co
             },
         }
     return health
+
+
+def _logged(figures: Figures) -> dict[str, Any]:
+    last = figures.last_error
+    return {
+        "errors": figures.errors_logged,
+        "warnings": figures.warnings_logged,
+        "last_error": None if last is None else {"at_ms": int(last[0] * 1000), "text": last[1]},
+    }
 
 
 def _syncs(store: ConsoleStore) -> dict[str, Any]:

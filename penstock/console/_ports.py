@@ -119,6 +119,9 @@ class Figures(NamedTuple):
     limits: Sequence[tuple[str, float, int, int]]  # kind, limit, used, refused
     failed_logins: int
     sent_bytes: int
+    errors_logged: int
+    warnings_logged: int
+    last_error: tuple[float, str] | None  # when, in seconds since 1970, and the beginning of what was logged
 
 
 class ClusterRow(NamedTuple):

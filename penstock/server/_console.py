@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.server._health import AnyHealth
     from penstock.server._limits import Limits, QuotaUse
+    from penstock.server._log_counts import LogCounter
     from penstock.server._login import Logins
     from penstock.server._permissions import Principal
     from penstock.server._users import Users
@@ -134,10 +135,11 @@ class ConsoleFigures:
         logins: Logins | None,
         *,
         sent_bytes: Callable[[], int],
+        logged: LogCounter,
         cpo: Cpo | None,
     ) -> None:
         self._health, self._connections, self._uses, self._logins = health, connections, uses, logins
-        self._sent_bytes, self._cpo = sent_bytes, cpo
+        self._sent_bytes, self._logged, self._cpo = sent_bytes, logged, cpo
 
     @property
     def is_cluster(self) -> bool:
@@ -146,7 +148,7 @@ class ConsoleFigures:
 
     def figures(self) -> Figures:
         """Return the figures of this moment."""
-        trouble = self._health.trouble()
+        trouble, logged = self._health.trouble(), self._logged.counts
         return Figures(
             status=self._health.status,
             trouble=None if trouble is None else (trouble.kind, trouble.detail),
@@ -155,6 +157,9 @@ class ConsoleFigures:
             limits=[(use.kind, use.limit, use.used, use.refused) for use in self._uses()],
             failed_logins=0 if self._logins is None else self._logins.failed,
             sent_bytes=self._sent_bytes(),
+            errors_logged=logged.errors,
+            warnings_logged=logged.warnings,
+            last_error=logged.last_error,
         )
 
     def cluster(self) -> list[ClusterRow] | None:

@@ -21,6 +21,7 @@ from penstock._version import __version__
 from penstock.errors import NotAuthenticated, ServerError
 from penstock.server._addresses import listen
 from penstock.server._http_connections import ConnectionTable
+from penstock.server._http_errors import ErrorsLogged
 from penstock.server._limits import Limits
 from penstock.server._other_sites import OtherSitesRefused
 from penstock.server._permissions import ANONYMOUS
@@ -63,7 +64,9 @@ def new_app(
     Without ``futoin`` it is that of a server that stands by. ``console`` are the routes of the web console. Without
     ``logins``, requests of other sites are refused, ``is_local`` says if the server is for this machine alone.
     """
-    guards = [] if logins is not None else [Middleware(OtherSitesRefused, is_local=is_local)]
+    guards = [Middleware(ErrorsLogged)]
+    if logins is None:
+        guards.append(Middleware(OtherSitesRefused, is_local=is_local))
     at_once = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
 
     def healthz(request: Request) -> Response:

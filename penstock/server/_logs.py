@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
 
-__all__ = ["log_use", "logging_to"]
+__all__ = ["log_use", "logging_to", "on_one_line"]
 
 _WINDOW_S: Final = 60.0
 _ABOUT_SHARE: Final = 10  # of the lines of a kind one in so many may be about the same client
@@ -138,8 +138,8 @@ class _JsonLine(logging.Formatter):
 
 class _PlainLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = [f"{name}={_on_one_line(value)}" for name, value in _fields(record).items()]
-        message = _on_one_line(record.getMessage())
+        fields = [f"{name}={on_one_line(value)}" for name, value in _fields(record).items()]
+        message = on_one_line(record.getMessage())
         line = " ".join([_time(record), record.levelname.lower(), record.name, message, *fields])
         if not record.exc_info:
             return line
@@ -151,7 +151,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LINE_MAX else f"{text[: _LINE_MAX // 2]} … {text[-_LINE_MAX // 2 :]}"
 
 
-def _on_one_line(value: object) -> str:
+def on_one_line(value: object) -> str:
     """Return a text without line ends, or anything else that a terminal would not print as it is."""
     text = _cut(str(value))
     return (

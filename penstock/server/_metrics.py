@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.plog import BucketUse, ReplicationUse
     from penstock.server._health import AnyHealth
     from penstock.server._limits import QuotaUse
+    from penstock.server._log_counts import LogCounter
     from penstock.server._login import Logins
     from penstock.server._ports import MeasuredStore
     from penstock.stream.segment import Segment
@@ -38,25 +39,41 @@ def new_registry(
     logins: Logins | None = None,
     *,
     sent_bytes: Callable[[], int],
+    logged: LogCounter,
 ) -> CollectorRegistry:
     """Return everything there is to measure; ``connections`` count the clients of each protocol."""
-    registry = _process_registry()
+    registry = _process_registry(logged)
     registry.register(_StoreCollector(store, connections, quotas, health, logins, sent_bytes=sent_bytes))
     return registry
 
 
-def standby_registry(health: AnyHealth) -> CollectorRegistry:
+def standby_registry(health: AnyHealth, logged: LogCounter) -> CollectorRegistry:
     """Return what there is to measure of a server that stands by."""
-    registry = _process_registry()
+    registry = _process_registry(logged)
     registry.register(_StandbyCollector(health))
     return registry
 
 
-def _process_registry() -> CollectorRegistry:
+def _process_registry(logged: LogCounter) -> CollectorRegistry:
     registry = CollectorRegistry()
     for kind in (ProcessCollector, PlatformCollector, GCCollector):
         kind(registry=registry)
+    registry.register(_LogCollector(logged))
     return registry
+
+
+class _LogCollector(Collector):
+    def __init__(self, logged: LogCounter) -> None:
+        self._logged = logged
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics of this moment."""
+        counts = self._logged.counts
+        about = "Errors and warnings that were logged."
+        family = CounterMetricFamily("penstock_log_records", about, labels=["level"])
+        family.add_metric(["error"], counts.errors)
+        family.add_metric(["warning"], counts.warnings)
+        yield family
 
 
 def _roles(health: AnyHealth, *, is_owner: bool) -> Iterable[Metric]:

@@ -24,6 +24,7 @@ from penstock.local import open_owned, raise_file_limit
 from penstock.ports import SystemClock
 from penstock.server._addresses import is_address, is_loopback, listen, names_of, usable_port
 from penstock.server._limits import Limits
+from penstock.server._log_counts import counting_logs
 from penstock.server._logs import log_use, logging_to
 from penstock.server._periodic import Periodic
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.server._config import Config
     from penstock.server._http import HttpServer
     from penstock.server._limits import QuotaUse
+    from penstock.server._log_counts import LogCounter
     from penstock.server._login import Logins
     from penstock.server._tls import Certificate
     from penstock.stream import Engine
@@ -166,8 +168,9 @@ class Server:
         self._parts.__exit__(kind, error, trace)
 
     def _start(self, parts: ExitStack) -> None:
+        logged = parts.enter_context(counting_logs())
         if self._config.plogs is not None and self._config.cpo is not None:
-            self._start_standby(parts, self._config.plogs, self._config.cpo)
+            self._start_standby(parts, self._config.plogs, self._config.cpo, logged)
             return
         from penstock.server._http import HttpServer  # noqa: PLC0415 - heavy, as the next
         from penstock.server._service import FlightService  # noqa: PLC0415
@@ -179,10 +182,10 @@ class Server:
         certificate, logins = _certificate(config, folder), _logins(config, folder)
         http = HttpServer(config, certificate)
         parts.callback(http.shutdown)
-        ports = parts.enter_context(closing(StorePorts(store, config, logins, certificate, http)))
+        ports = parts.enter_context(closing(StorePorts(store, config, logins, certificate, http, logged=logged)))
         self.port, self.http_port = ports.port, http.port
 
-    def _start_standby(self, parts: ExitStack, plogs: str, cpo: str) -> None:
+    def _start_standby(self, parts: ExitStack, plogs: str, cpo: str, logged: LogCounter) -> None:
         from penstock.server import _front, _futoin, _futoin_metrics, _service  # noqa: F401, PLC0415 - heavy; for later
         from penstock.server._http import HttpServer, new_app  # noqa: PLC0415
         from penstock.server._leases import ServerLeases  # noqa: PLC0415
@@ -216,13 +219,14 @@ class Server:
 
         def serve(store: Engine) -> StorePorts:
             refusing.close()
-            ports = StorePorts(store, config, logins, certificate, http, cpo=oracle)
+            ports = StorePorts(store, config, logins, certificate, http, logged=logged, cpo=oracle)
             _logger.info("serving", extra=self.places())
             return ports
 
         def stand_by() -> None:
             health = StandbyHealth(standby.trouble)
-            http.start(new_app(health, standby_registry(health), logins, is_local=is_loopback(config.host)))
+            registry = standby_registry(health, logged)
+            http.start(new_app(health, registry, logins, is_local=is_loopback(config.host)))
             refusing.open()
             _logger.info("standing by", extra=self.places())
 
@@ -242,6 +246,7 @@ class StorePorts:
         certificate: Certificate | None,
         http: HttpServer,
         *,
+        logged: LogCounter,
         cpo: Cpo | None = None,
     ) -> None:
         from penstock.console import Console  # noqa: PLC0415 - heavy, as those below
@@ -273,12 +278,13 @@ class StorePorts:
                     *log_use(),
                 ]
 
-            registry = new_registry(store, connections, uses, health, logins, sent_bytes=service.sent_bytes)
+            sent_bytes = service.sent_bytes
+            registry = new_registry(store, connections, uses, health, logins, sent_bytes=sent_bytes, logged=logged)
             registry.register(FutoinCollector(futoin, store))
             console = Console(
                 store,
                 ConsoleAccess(logins, Limits.of(config)),
-                ConsoleFigures(health, connections, uses, logins, sent_bytes=service.sent_bytes, cpo=cpo),
+                ConsoleFigures(health, connections, uses, logins, sent_bytes=sent_bytes, logged=logged, cpo=cpo),
             )
             parts.callback(console.close)
             http.start(new_app(health, registry, logins, futoin, console.routes, is_local=is_loopback(config.host)))

@@ -51,7 +51,7 @@ class all_errors_sent:  # noqa: N801 - as the next one
         else:
             sent = ServerError("the server does not understand this call, or failed at it: see its log")
             is_usual = isinstance(error, pa.ArrowException | OSError)  # when a client goes in the middle of something
-            _logger.log(logging.DEBUG if is_usual else logging.WARNING, "a call failed", exc_info=error)
+            _logger.log(logging.DEBUG if is_usual else logging.ERROR, "a call failed", exc_info=error)
         raise _refusal(sent) from error
 
 

@@ -13,6 +13,7 @@ from penstock.server._futoin import FutoinPort
 from penstock.server._health import Health
 from penstock.server._http import HttpServer, new_app
 from penstock.server._limits import Limits, QuotaUse
+from penstock.server._log_counts import LogCounter, LogCounts, LoggedError
 from penstock.server._metrics import new_registry
 from penstock.testing import ManualClock
 from tests.console.pages import window
@@ -34,6 +35,7 @@ _LIMITS: Final = (  # invented, as the connections and the sent bytes below: not
     QuotaUse("handles", 4096, 3967, 0),
     QuotaUse("uploads", 64, 2, 3),
 )
+_LOGGED: Final = LogCounts(1, 3, LoggedError(BEGIN + 42, "a request failed: RuntimeError: can't start new thread"))
 _COUNTED: Final = """
     window.callsUnderWay = 0;
     const [ask, read] = [window.fetch, Response.prototype.json];
@@ -115,9 +117,13 @@ def _served(store: Engine, folder: Path) -> Iterator[int]:
     config = Config(http_port=0, shutdown_timeout_s=1.0, anonymous=True)
     http, health, futoin = HttpServer(config, None), Health(store, folder), FutoinPort(store, None, config)
     connections: dict[str, Callable[[], int]] = {"flight": lambda: 3, "http": lambda: 2, "websocket": lambda: 0}
-    figures = ConsoleFigures(health, connections, lambda: _LIMITS, None, sent_bytes=lambda: 100 << 20, cpo=None)
+    logged = LogCounter()
+    logged.counts = _LOGGED
+    figures = ConsoleFigures(
+        health, connections, lambda: _LIMITS, None, sent_bytes=lambda: 100 << 20, logged=logged, cpo=None
+    )
     console = Console(store, ConsoleAccess(None, Limits()), figures)
-    registry = new_registry(store, connections, list, health, sent_bytes=lambda: 0)
+    registry = new_registry(store, connections, list, health, sent_bytes=lambda: 0, logged=logged)
     with ExitStack() as stack:
         stack.callback(console.close)
         stack.callback(http.shutdown)

@@ -25,6 +25,7 @@ from penstock.plog._bucket_use import BucketUse, CacheCounts
 from penstock.plog.objects import ObjectPlogs
 from penstock.server import Config, Server, _health
 from penstock.server._health import Health, Trouble
+from penstock.server._log_counts import LogCounter
 from penstock.server._metrics import new_registry
 from penstock.server._users import USERS_FILE, Users
 from penstock.testing import ManualClock, MemoryObjects
@@ -398,7 +399,7 @@ def test_a_store_on_plog_servers_is_well_while_one_group_is_complete(
             assert str(raised.value).endswith("; see that the servers of its groups run, then append again")
             for group, place in list(servers.running):
                 servers.stop(group, place)
-            registry = new_registry(store, {}, list, health, None, sent_bytes=lambda: 0)
+            registry = new_registry(store, {}, list, health, None, sent_bytes=lambda: 0, logged=LogCounter())
             eventually(lambda: "penstock_plog_servers_away 6.0" in generate_latest(registry).decode())
             assert "penstock_healthy 0.0" in generate_latest(registry).decode()
             for place in range(3):

@@ -24,6 +24,7 @@ from penstock.server._config import Config
 from penstock.server._health import Health
 from penstock.server._http import HttpServer, new_app
 from penstock.server._http_connections import _Connection
+from penstock.server._log_counts import LogCounter
 from penstock.server._login import Logins
 from penstock.server._login_queue import FAILURES_FREE
 from penstock.server._metrics import new_registry
@@ -59,7 +60,15 @@ def serve(store: Engine, health: Health) -> Iterator[Callable[..., HttpServer]]:
             server.start(
                 new_app(
                     health,
-                    new_registry(store, {"http": server.connections}, list, health, logins, sent_bytes=lambda: 0),
+                    new_registry(
+                        store,
+                        {"http": server.connections},
+                        list,
+                        health,
+                        logins,
+                        sent_bytes=lambda: 0,
+                        logged=LogCounter(),
+                    ),
                     logins,
                 )
             )

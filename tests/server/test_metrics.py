@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.embedded import open_store_at
 from penstock.server import _metrics
 from penstock.server._health import Health
+from penstock.server._log_counts import LogCounter, LogCounts
 from penstock.server._metrics import new_registry
 from penstock.testing import ManualClock
 
@@ -23,9 +24,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def registry(store: Engine, tmp_path: Path) -> CollectorRegistry:
+def logged() -> LogCounter:
+    return LogCounter()
+
+
+@pytest.fixture
+def registry(store: Engine, tmp_path: Path, logged: LogCounter) -> CollectorRegistry:
     connections = {"flight": lambda: 7, "http": lambda: 2}
-    return new_registry(store, connections, list, Health(store, tmp_path), sent_bytes=lambda: 5)
+    return new_registry(store, connections, list, Health(store, tmp_path), sent_bytes=lambda: 5, logged=logged)
 
 
 def figures(registry: CollectorRegistry) -> dict[str, float]:
@@ -101,14 +107,23 @@ def test_syncs_are_a_histogram(store: Engine, registry: CollectorRegistry) -> No
     assert found["penstock_sync_seconds_sum"] > 0
 
 
-def test_requests_to_a_bucket_are_counted(s3_address: str, tmp_path: Path) -> None:
+def test_errors_and_warnings_in_the_log_are_counted(registry: CollectorRegistry, logged: LogCounter) -> None:
+    """An alarm on errors needs no program that reads the log."""
+    found = figures(registry)
+    assert (found["penstock_log_records_total{error}"], found["penstock_log_records_total{warning}"]) == (0, 0)
+    logged.counts = LogCounts(3, 5)
+    found = figures(registry)
+    assert (found["penstock_log_records_total{error}"], found["penstock_log_records_total{warning}"]) == (3, 5)
+
+
+def test_requests_to_a_bucket_are_counted(s3_address: str, tmp_path: Path, logged: LogCounter) -> None:
     """Each of them costs money, and the cache is there to save some."""
     address = f"{s3_address}?group_wait_s=0&cache_folder={tmp_path}"
     with open_store_at(address, "memory:", address="bucket") as store:
         store.create_stream("plant/readings")
         with store.writer("plant/readings") as writer:
             writer.write_batch([b"x" * 1000] * 100)
-        found = figures(new_registry(store, {}, list, Health(store, tmp_path), sent_bytes=int))
+        found = figures(new_registry(store, {}, list, Health(store, tmp_path), sent_bytes=int, logged=logged))
     assert found["penstock_bucket_requests_total{put}"] > 4
     assert found["penstock_bucket_bytes_total{put}"] > 100_000
     assert found["penstock_bucket_requests_total{get}"] > 1

@@ -19,6 +19,7 @@ export function healthPage({ main, signal, failed }) {
     const last = rows.findLastIndex((row) => row.value);
     return first < 0 ? empty("Nothing was synced yet.") : bars(rows.slice(first, last + 1), { label: "How long syncs took" });
   };
+  const lastError = () => health.logged.last_error;
   const troubles = () => Object.entries(health.streams);
   const limits = () =>
     table(
@@ -39,14 +40,17 @@ export function healthPage({ main, signal, failed }) {
         ? [
             h(
               "dl",
-              { class: "tiles" },
+              { class: "tiles even" },
               tile("Sync, median", health.syncs.p50_s === null ? "–" : `≤ ${f.seconds(health.syncs.p50_s)}`),
               tile("Sync, 99 %", health.syncs.p99_s === null ? "–" : `≤ ${f.seconds(health.syncs.p99_s)}`, ` of ${f.plural(health.syncs.count, "sync")}`),
               tile("Connections", f.count(health.connections.flight ?? 0), " Flight"),
               tile("HTTP", f.count(health.connections.http ?? 0), ` ${f.count(health.connections.websocket ?? 0)} WebSockets`),
               tile("Failed logins", f.count(health.failed_logins)),
+              tile("Errors logged", health.logged.errors ? h("span", { class: "bad" }, f.count(health.logged.errors)) : "0", lastError() && ` last ${f.timeBeside(lastError().at_ms, health.now_ms)}`),
+              tile("Warnings logged", f.count(health.logged.warnings)),
               tile("Sent to readers", f.size(health.sent_bytes)),
             ),
+            lastError() && card("Last error", h("p", { class: "mono wrap" }, lastError().text)),
             h("div", { class: "columns" }, card("Events appended per second", rateChart(pictureWidth(main, main.clientWidth > 900 ? 2 : 1), points, { label: "Events appended per second", height: 260 })), card("How long syncs took", syncs())),
             card("Streams in trouble", troubles().length ? table("Streams in trouble", [{ title: "Stream" }, { title: "What could not be done" }], troubles().map(([stream, reason]) => ({ key: stream, cells: [stream, reason] }))) : empty("Maintenance works for all streams.")),
             card("Limits", limits()),
