@@ -123,7 +123,8 @@ def test_a_program_without_logging_still_gets_warnings(
 
 
 def fail_over_flight(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(HANDLERS, streams.ListStreams, broken)
+    handlers: dict[Any, Any] = HANDLERS
+    monkeypatch.setitem(handlers, streams.ListStreams, broken)
     with penstock.connect(server.address) as store, pytest.raises(ServerError) as raised:
         store.streams()
     assert INSIDE not in str(raised.value)
