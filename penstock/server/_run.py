@@ -336,10 +336,10 @@ def _host(config: Config) -> str:
 
 
 def _certificate(config: Config, folder: Path) -> Certificate | None:
-    from penstock.server._tls import load_certificate, own_certificate  # noqa: PLC0415 - of the extra "server"
-
     if not config.uses_tls:
         return None
+    from penstock.server._tls import load_certificate, own_certificate  # noqa: PLC0415 - heavy
+
     if config.tls_cert is not None and config.tls_key is not None:
         return load_certificate(Path(config.tls_cert), Path(config.tls_key), clock=SystemClock())
     return own_certificate(folder, names_of(config.host), clock=SystemClock())
