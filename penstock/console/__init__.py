@@ -2,7 +2,8 @@
 
 :class:`Console` has the routes. The pages are static: one HTML file, one style sheet and some ES modules in the folder
 ``static``. They ask the JSON API below ``/console/api``. Every call is checked by itself, with the grants that its user
-has at that moment. The server keeps nothing between two calls; a session is a token of the user, in a cookie.
+has at that moment. A session is a token of the user, in a cookie. Between two calls the server keeps only what pages
+draw of the last minutes: samples of rates, and of the marks of writers.
 
 ``penstock top`` shows the same figures in a terminal: :class:`Overviews` has the rows of its table, and
 :func:`stream_figures` the details of a stream. They need no HTTP server, so a name is imported at first use.
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from penstock.console._app import Console
     from penstock.console._guard import has_own_host, has_own_origin
+    from penstock.console._mark_history import SAMPLE_EVERY_S
     from penstock.console._overview import Overviews, overviews_of, stream_figures
     from penstock.console._ports import ClusterRow, Figures, SignedIn
 
 __all__ = [
+    "SAMPLE_EVERY_S",
     "ClusterRow",
     "Console",
     "Figures",
@@ -32,6 +35,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "SAMPLE_EVERY_S": "_mark_history",
     "ClusterRow": "_ports",
     "Console": "_app",
     "Figures": "_ports",

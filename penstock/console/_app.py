@@ -26,6 +26,7 @@ from penstock.console import _guard
 from penstock.console._answers import error_answer, failure_answer, json_answer
 from penstock.console._calls import CALLS
 from penstock.console._changes import CHANGES
+from penstock.console._mark_history import MarkHistory
 from penstock.console._overview import overviews_of
 from penstock.console._static import INDEX, StaticFiles
 from penstock.console._turns import SharedThreads
@@ -76,6 +77,7 @@ class Console:
     def __init__(self, store: ConsoleStore, access: Access, server: ServerFigures) -> None:
         self.store, self.access, self.server = store, access, server
         self.rates: Final = overviews_of(store).rates
+        self.history: Final = MarkHistory()
         self._files = StaticFiles()
         self._threads = self._shared_threads("penstock-console", _CALL_THREADS)
         self._downloads = self._shared_threads("penstock-download", _DOWNLOAD_THREADS)
@@ -99,6 +101,10 @@ class Console:
             ),
             Route(f"{_guard.PATH}/{{rest:path}}", _nothing, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
         ]
+
+    def sample(self) -> None:
+        """Note where writers are now; called every ``SAMPLE_EVERY_S``."""
+        self.history.sample(self.store)
 
     def close(self) -> None:
         """End the threads; calls under way come to their end."""

@@ -16,6 +16,7 @@ from penstock.model import EventPointer, check_stream_name, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from penstock.console._mark_history import MarkHistory
     from penstock.console._ports import Access, ConsoleStore, ConsoleUser, ServerFigures
     from penstock.console._rates import Rates
 
@@ -35,6 +36,8 @@ class _Served(Protocol):
     def server(self) -> ServerFigures: ...
     @property
     def rates(self) -> Rates: ...
+    @property
+    def history(self) -> MarkHistory: ...
 
 
 def _readable(served: _Served, user: ConsoleUser, query: Mapping[str, str]) -> str:
@@ -103,7 +106,7 @@ CALLS: Final[dict[str, Callable[[_Served, ConsoleUser, Mapping[str, str]], objec
     "stream": lambda served, user, query: describe(served.store, served.rates, user, _readable(served, user, query)),
     "segments": lambda served, user, query: segment_picture(served.store, served.rates, _readable(served, user, query)),
     "time": lambda served, user, query: time_of_stream(
-        served.store, _readable(served, user, query), past=_flag(query, "past")
+        served.store, _readable(served, user, query), history=served.history if _flag(query, "past") else None
     ),
     "readers": lambda served, user, query: readers_of(
         served.store, served.access, user, _readable(served, user, query)

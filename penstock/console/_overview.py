@@ -164,7 +164,7 @@ def stream_figures(
     """Return all that the pages of the console know of a stream, but its past and its events."""
     return {
         "stream": describe(store, rates, user, name),
-        "time": time_of_stream(store, name, past=False),
+        "time": time_of_stream(store, name),
         "readers": readers_of(store, access, user, name),
     }
 

@@ -6,11 +6,13 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.console._mark_history import slowest_first
 from penstock.errors import LogError, NoSuchStream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.console._mark_history import MarkHistory
     from penstock.console._ports import ConsoleStore
     from penstock.model import Watermark
     from penstock.stream.catalog import StreamState
@@ -24,8 +26,8 @@ _WRITERS_MAX: Final = 200  # the slowest
 _HOLDS_BACK_S: Final = 3.0  # of silence: the slowest writer of several is always behind the others
 
 
-def time_of_stream(store: ConsoleStore, name: str, *, past: bool) -> dict[str, Any]:
-    """Return the last watermark and the marks of its writers, slowest first; with ``past``, those before it, too."""
+def time_of_stream(store: ConsoleStore, name: str, *, history: MarkHistory | None = None) -> dict[str, Any]:
+    """Return the last watermark and the marks of its writers, slowest first; with ``history``, those before, too."""
     with store.catalog.lock:
         state = store.catalog.open_stream(name)
     last = store.watermark(name)
@@ -33,8 +35,8 @@ def time_of_stream(store: ConsoleStore, name: str, *, past: bool) -> dict[str, A
         "now_ms": int(store.clock.now() * 1000),
         "timeout_s": state.config.timestamp_aggregation_timeout,
         "last": None if last is None else {"lower": last.lower, "upper": last.upper},
-        **_writers(store, state, last),
-        "past": _past(store, name, state, last) if past and last is not None else [],
+        **_writers(store, state, last, history),
+        "past": [] if history is None or last is None else _past(store, name, state, last),
     }
 
 
@@ -44,9 +46,14 @@ def held_back_by(store: ConsoleStore, uid: int, last: Watermark) -> tuple[str, f
     return (found[0]["writer"], found[0]["silent_s"]) if found else None
 
 
-def _writers(store: ConsoleStore, state: StreamState, last: Watermark | None) -> dict[str, Any]:
+def _writers(
+    store: ConsoleStore, state: StreamState, last: Watermark | None, history: MarkHistory | None
+) -> dict[str, Any]:
     rows = _writer_rows(store, state.uid, last)
-    return {"writers": rows[:_WRITERS_MAX], "writers_total": len(rows)}
+    shown = rows[:_WRITERS_MAX]
+    if history is not None:
+        shown = [{**row, "past": history.of(state.uid, row["writer"])} for row in shown]
+    return {"writers": shown, "writers_total": len(rows)}
 
 
 def _writer_rows(store: ConsoleStore, uid: int, last: Watermark | None) -> list[dict[str, Any]]:
@@ -66,7 +73,7 @@ def _writer_rows(store: ConsoleStore, uid: int, last: Watermark | None) -> list[
             and mark.time <= last.lower
             and silences.get(writer, 0.0) >= _HOLDS_BACK_S,
         }
-        for writer, mark in sorted(marks.items(), key=lambda entry: (not entry[1].is_open, entry[1].time, entry[0]))
+        for writer, mark in sorted(marks.items(), key=slowest_first)
     ]
 
 

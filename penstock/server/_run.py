@@ -249,7 +249,7 @@ class StorePorts:
         logged: LogCounter,
         cpo: Cpo | None = None,
     ) -> None:
-        from penstock.console import Console  # noqa: PLC0415 - heavy, as those below
+        from penstock.console import SAMPLE_EVERY_S, Console  # noqa: PLC0415 - heavy, as those below
         from penstock.server._console import ConsoleAccess, ConsoleFigures  # noqa: PLC0415
         from penstock.server._futoin import FutoinPort  # noqa: PLC0415
         from penstock.server._futoin_metrics import FutoinCollector  # noqa: PLC0415
@@ -287,6 +287,8 @@ class StorePorts:
                 ConsoleFigures(health, connections, uses, logins, sent_bytes=sent_bytes, logged=logged, cpo=cpo),
             )
             parts.callback(console.close)
+            history = Periodic(console.sample, "penstock-console-history", every_s=SAMPLE_EVERY_S)
+            parts.callback(history.end)
             http.start(new_app(health, registry, logins, futoin, console.routes, is_local=is_loopback(config.host)))
             self.port: Final = service.port
             self._parts = parts.pop_all()

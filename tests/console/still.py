@@ -61,6 +61,7 @@ class Still(NamedTuple):
     store: Engine
     clock: ManualClock
     page: Page
+    console: Console
 
     def go(self, place: str) -> None:
         """Go to a place of the console, and wait until it has its answers."""
@@ -77,9 +78,10 @@ class Still(NamedTuple):
             self.settle()
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass for the store alone."""
+        """Let time pass for the store alone, and for the samples that the server takes of it."""
         self.clock.advance(seconds)
         self.store.maintain()
+        self.console.sample()
 
     def settle(self) -> None:
         """Wait until the page has the answers to its calls, and has drawn them."""
@@ -100,7 +102,7 @@ def still(
     clock = ManualClock(BEGIN)
     with (
         open_store("memory:", clock=clock) as store,
-        _served(store, folder) as port,
+        _served(store, folder) as (port, console),
         window(browser, port, **settings) as page,
     ):
         store.maintenance.close()  # it runs when a test says so, not when its thread gets its turn
@@ -108,12 +110,12 @@ def still(
         page.clock.install(time=clock.now() - 1)
         page.clock.pause_at(clock.now())
         page.add_init_script(_COUNTED)
-        yield Still(store, clock, page)
+        yield Still(store, clock, page, console)
 
 
 @contextmanager
-def _served(store: Engine, folder: Path) -> Iterator[int]:
-    """Serve a store that is open already, without users; give the port."""
+def _served(store: Engine, folder: Path) -> Iterator[tuple[int, Console]]:
+    """Serve a store that is open already, without users; give the port, and the console."""
     config = Config(http_port=0, shutdown_timeout_s=1.0, anonymous=True)
     http, health, futoin = HttpServer(config, None), Health(store, folder), FutoinPort(store, None, config)
     connections: dict[str, Callable[[], int]] = {"flight": lambda: 3, "http": lambda: 2, "websocket": lambda: 0}
@@ -128,4 +130,4 @@ def _served(store: Engine, folder: Path) -> Iterator[int]:
         stack.callback(console.close)
         stack.callback(http.shutdown)
         http.start(new_app(health, registry, None, futoin, console.routes))
-        yield http.port
+        yield http.port, console

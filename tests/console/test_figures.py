@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from penstock.console import _mark_history
 from penstock.console._health import quantile_s
+from penstock.console._mark_history import MarkHistory
 from penstock.console._rates import Rate, Rates
 from penstock.console._readers import readers_of
 from penstock.console._segments import segment_picture
@@ -166,7 +168,7 @@ def test_the_writer_that_holds_time_back_is_named(store: Engine, clock: ManualCl
             writer.flush()
         clock.advance(1.5)
         store.maintain()
-    found = time_of_stream(store, STREAM, past=True)
+    found = time_of_stream(store, STREAM, history=MarkHistory())
     assert found["last"] == {"lower": 5000, "upper": 5000}
     assert [point["lower"] for point in found["past"]] == sorted(point["lower"] for point in found["past"])
     assert found["past"][-1]["lower"] == 5000
@@ -177,17 +179,61 @@ def test_the_writer_that_holds_time_back_is_named(store: Engine, clock: ManualCl
         fast.flush()
         clock.advance(1)
         store.maintain()
-    slowest, other = time_of_stream(store, STREAM, past=False)["writers"]
+    slowest, other = time_of_stream(store, STREAM)["writers"]
     assert (slowest["writer"], slowest["holds_back"], slowest["slowest"]) == ("slow", True, True)
     assert slowest["silent_s"] >= 4
     assert (other["writer"], other["holds_back"]) == ("fast", False)
     slow.close()
-    assert [writer["open"] for writer in time_of_stream(store, STREAM, past=False)["writers"]] == [True, False]
+    assert [writer["open"] for writer in time_of_stream(store, STREAM)["writers"]] == [True, False]
+
+
+def note(store: Engine, stream: str, writer: str, time: int) -> None:
+    opened = store.writer(stream, writer_id=writer)
+    opened.note_time(time)
+    opened.flush()
+
+
+def test_the_history_of_writers_is_that_of_the_last_minutes(store: Engine, clock: ManualClock) -> None:
+    """The store keeps the latest mark alone; a chart that begins when it is opened does not say what led to it."""
+    history, writer, begun = MarkHistory(), store.writer(STREAM, writer_id="plant-1"), int(clock.now() * 1000)
+    for second in range(1000):
+        writer.note_time(second)
+        writer.flush()
+        history.sample(store)
+        clock.advance(5)
+    [row] = time_of_stream(store, STREAM, history=history)["writers"]
+    assert row["past"] == [(begun + 5000 * second, second) for second in range(880, 1000)]
+    assert "past" not in time_of_stream(store, STREAM)["writers"][0], "a page asks for it once"
+
+
+def test_the_history_of_writers_is_bounded(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the memory of the server, and taken again and again: neither may grow with what users create."""
+    monkeypatch.setattr(_mark_history, "_STREAMS_MAX", 2)
+    monkeypatch.setattr(_mark_history, "_MARKS_MAX", 12)
+    history = MarkHistory()
+    for stream, writers in (("plant/a", 9), ("plant/b", 2), ("plant/c", 1)):
+        store.create_stream(stream)
+        for number in range(writers):
+            note(store, stream, f"w{number}", number)
+
+    def kept() -> dict[str, list[str]]:
+        history.sample(store)
+        rows = {name: time_of_stream(store, name, history=history)["writers"] for name in store.stream_changes.names()}
+        return {name: [row["writer"] for row in found if row["past"]] for name, found in rows.items()}
+
+    slowest = [f"w{number}" for number in range(8)]
+    assert kept() == {"plant/a": slowest, "plant/b": ["w0", "w1"], "plant/c": [], STREAM: []}
+    note(store, "plant/b", "w2", 7)
+    note(store, "plant/b", "w3", 7)
+    assert kept() == {"plant/a": slowest, "plant/b": [], "plant/c": [], STREAM: []}, "12 marks, and no more"
+    store.seal_stream("plant/a")
+    store.delete_stream("plant/a")
+    assert kept() == {"plant/b": ["w0", "w1", "w2", "w3"], "plant/c": ["w0"], STREAM: []}
 
 
 def test_a_stream_without_time_has_none(store: Engine) -> None:
     """Most streams note no time."""
-    found = time_of_stream(store, STREAM, past=True)
+    found = time_of_stream(store, STREAM, history=MarkHistory())
     assert (found["last"], found["writers"], found["past"]) == (None, [], [])
 
 

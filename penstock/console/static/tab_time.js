@@ -12,7 +12,7 @@ const POINTS_MAX = 600;
 export function timeTab({ main, signal, failed }, name, body) {
   let answer = null;
   let past = null;
-  const noted = new Map(); // the times that each writer has noted, as they were seen here
+  const noted = new Map(); // the times that each writer has noted: as the server has seen them, then as they were seen here
 
   // Where the watermark stands still, two points are enough: when it came there, and now.
   const remember = () => {
@@ -21,7 +21,7 @@ export function timeTab({ main, signal, failed }, name, body) {
       past = [...(stands ? past.slice(0, -1) : past), { wall_ms: answer.now_ms, ...answer.last }].slice(-POINTS_MAX);
     }
     for (const writer of answer.writers) {
-      const points = noted.get(writer.writer) ?? [];
+      const points = noted.get(writer.writer) ?? (writer.past ?? []).map(([at, time]) => ({ at, time }));
       points.push({ at: answer.now_ms, time: writer.time });
       noted.set(writer.writer, points.slice(-POINTS_MAX));
     }
@@ -54,7 +54,7 @@ export function timeTab({ main, signal, failed }, name, body) {
           [
             ["line lower", "watermark: all writers are past it"],
             ["band", "up to the fastest writer"],
-            ["line writer", "each writer, since this page was opened"],
+            ["line writer", "each writer"],
             ...(drawn.some((writer) => writer.holds) ? [["line holds", "the writer that holds time back"]] : []),
             ["line clock", "wall clock"],
           ],
