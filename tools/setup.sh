@@ -59,6 +59,13 @@ ensure_chromium() {
     say "no chromium: tests of the web console that need a browser will be skipped"
 }
 
+# Completion is tested in them; those tests are skipped where they are missing.
+ensure_shells() {
+    command -v zsh >/dev/null && command -v fish >/dev/null && return
+    may_install && apt_install zsh fish && return
+    say "no zsh, or no fish: tests of completion in them will be skipped"
+}
+
 # Packages of Node that only tests need: FOLDER with the pins, FOLDER to install into, what they are.
 ensure_node_packages() {
     local packages=$1 installed=$2 what=$3
@@ -119,6 +126,7 @@ install_packages() {
 ensure_java
 ensure_postgresql
 ensure_chromium
+ensure_shells
 ensure_venv
 ensure_references &
 ensure_breezy &
