@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from penstock.plog.replicated import ReceivedFrame
     from penstock.ports import Bytes
-    from penstock.wire import BlockAccess, BlockMessage
+    from penstock.wire import BlockAccess, BlockMessage, PutRows
     from penstock.wire.operations import streams
 
 __all__ = ["BlockSocket", "BlockSockets"]
@@ -83,6 +83,11 @@ class BlockSocket:
         for parts in blocks:
             self._send(header, *parts)
         return self._acknowledgement()
+
+    def put_rows(self, head: PutRows, parts: Iterable[Bytes]) -> None:
+        """Send events of a transaction; return when they are added."""
+        self._send(pack_block_message(head), *parts)
+        self._acknowledgement()
 
     def blocks(self, call: streams.GetBlocks) -> Iterator[tuple[int, memoryview, int]]:
         """Return the blocks of a segment: where each begins, its bytes, and from when on it counts."""

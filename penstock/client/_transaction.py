@@ -21,12 +21,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from penstock import forks
+from penstock.client._transaction_rows import send_rows
 from penstock.errors import BadArgument, NotPrepared, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
 from penstock.ports import SystemClock
 from penstock.retry import Retry
 from penstock.store import OpenTransaction, TransactionalWriter
-from penstock.stream.format import Attributes, key_position, keyless_position, pack_positions
-from penstock.stream.transaction import EndedTransaction, TransactionById, as_event, check_ids, check_timestamp
+from penstock.stream.format import Attributes, key_position, keyless_position
+from penstock.stream.transaction import (
+    SPILL_SIZE_MAX,
+    EndedTransaction,
+    TransactionById,
+    as_event,
+    check_ids,
+    check_timestamp,
+)
 from penstock.stream.write import (
     CHUNK_SIZE,
     EventOutputStream,
@@ -170,10 +178,8 @@ class RemoteTransaction(OpenTransaction):
         """Send events none of which is large, as many in a message as would make a block."""
         if not len(rows):
             return
-        for first, last in pairwise(rows.block_cuts(CHUNK_SIZE)):
-            flags, (words, data, *columns) = rows.part(first, last).packed()
-            places = pack_positions(positions[first:last])
-            self._call(transactions.WriteBatch(self.id, bytes(words), bytes(data), places, flags, b"".join(columns)))
+        for first, last in pairwise(rows.block_cuts(SPILL_SIZE_MAX)):
+            send_rows(self._store.connection, self.id, rows.part(first, last), positions[first:last])
 
     def begin_write_event(
         self,

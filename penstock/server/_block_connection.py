@@ -6,6 +6,7 @@ import logging
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from pyarrow import flight
 
 from penstock.errors import BadArgument
@@ -13,6 +14,8 @@ from penstock.plog.replicated import HEADER_SIZE_MAX, pack_frame
 from penstock.server._appends import WriterAppends, acknowledged_together
 from penstock.server._permissions import check
 from penstock.server._sent_errors import errors_sent
+from penstock.server._transactions import write_batch
+from penstock.stream.format import LENGTH_SIZE
 from penstock.wire import (
     BLOCK_MESSAGE_SIZE_MAX,
     AskBlocks,
@@ -20,6 +23,7 @@ from penstock.wire import (
     BlocksEnd,
     BlocksRefused,
     PutBlock,
+    PutRows,
     PutShared,
     SentBlocks,
     cell,
@@ -27,7 +31,7 @@ from penstock.wire import (
     pack_plain,
     unpack_block_message,
 )
-from penstock.wire.operations import streams, writers
+from penstock.wire.operations import streams, transactions, writers
 
 if TYPE_CHECKING:
     from penstock.plog.replicated import FrameConnection, ReceivedFrame
@@ -42,6 +46,16 @@ _SEND_S: Final = 86_400.0  # a reader may take its time: it is the session that 
 _ACKNOWLEDGED: Final = pack_block_message(BlocksAcknowledged())
 _END: Final = pack_block_message(BlocksEnd())
 _logger: Final = logging.getLogger("penstock.server")
+
+
+def rows_in(request: PutRows, payload: memoryview) -> tuple[memoryview, memoryview, memoryview, int, memoryview]:
+    """Return what :func:`write_batch` takes of the bytes behind a request, without a copy."""
+    end = LENGTH_SIZE * request.count
+    if len(payload) < 2 * end:
+        raise BadArgument(f"invalid batch: {len(payload)} bytes behind a message about {request.count} events")
+    words, places, rest = payload[:end], payload[end : 2 * end], payload[2 * end :]
+    size = int(np.frombuffer(words, ">u4").sum(dtype=np.int64))
+    return words, rest[:size], places, request.flags, rest[size:]
 
 
 class BlockConnection:
@@ -80,6 +94,8 @@ class BlockConnection:
             size = len(payload)
             acknowledged = acknowledged_together(self._session, bytes(payload), self._may_append, size=size)
             self._acknowledge(acknowledged)
+        elif isinstance(request, PutRows):
+            self._put_rows(request, memoryview(payload))
         elif isinstance(request, AskBlocks):
             self._send_blocks(streams.GetBlocks(request.stream, request.segment, request.offset, request.end))
         else:
@@ -97,6 +113,12 @@ class BlockConnection:
         if acknowledged is not None:
             self._end_appends()
             self._acknowledge(acknowledged)
+
+    def _put_rows(self, request: PutRows, payload: memoryview) -> None:
+        call = transactions.WriteBatch(request.transaction, b"", b"", b"", request.flags, b"")
+        check(self._session, self._session.ask(), call)
+        write_batch(self._session, request.transaction, *rows_in(request, payload))
+        self._acknowledge(None)
 
     def _end_appends(self) -> None:
         if self._appends is not None:

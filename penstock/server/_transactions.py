@@ -15,6 +15,7 @@ from penstock.wire.operations import transactions
 
 if TYPE_CHECKING:
     from penstock.model import EventPointer
+    from penstock.ports import Bytes
     from penstock.server._session import Session
     from penstock.stream import EventOutputStream
     from penstock.stream.transaction import EndedTransaction, PreparedTransaction
@@ -103,7 +104,7 @@ def write(session: Session, transaction: str, events: list[bytes], keys: list[An
 
 
 def write_batch(  # noqa: PLR0917 - as they are sent
-    session: Session, transaction: str, words: bytes, data: bytes, places: bytes, flags: int, columns: bytes
+    session: Session, transaction: str, words: Bytes, data: Bytes, places: Bytes, flags: int, columns: Bytes
 ) -> None:
     """Add events, none of which is looked at: lengths, bytes, where their keys belong, keys and headers."""
     opened = _open(session, transaction)

@@ -342,6 +342,9 @@ class _Part:
 
 def _runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Split a batch, in order, into runs of rows with an event and single rows without one."""
+    if not batch["event"].null_count:
+        yield batch
+        return
     start = 0
     for at in np.flatnonzero(pc.is_null(batch["event"]).to_numpy(zero_copy_only=False)).tolist():
         if start < at:

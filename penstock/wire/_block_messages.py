@@ -37,6 +37,7 @@ __all__ = [
     "Greeting",
     "OpenBlocks",
     "PutBlock",
+    "PutRows",
     "PutShared",
     "SentBlocks",
     "block_mac",
@@ -118,6 +119,14 @@ class BlocksRefused(_BlockMessage, frozen=True, tag=10):
     info: bytes
 
 
+class PutRows(_BlockMessage, frozen=True, tag=11):
+    """Events of a transaction: the length of each and the position of its key in 4 bytes each, events, columns."""
+
+    transaction: str
+    count: _Number
+    flags: int
+
+
 BlockMessage = (
     Greeting
     | OpenBlocks
@@ -129,6 +138,7 @@ BlockMessage = (
     | SentBlocks
     | BlocksEnd
     | BlocksRefused
+    | PutRows
 )
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[BlockMessage]] = msgspec.msgpack.Decoder(BlockMessage)

@@ -11,6 +11,7 @@ from penstock.wire import (
     Greeting,
     OpenBlocks,
     PutBlock,
+    PutRows,
     PutShared,
     SentBlocks,
     pack_block_message,
@@ -41,5 +42,6 @@ def seeds() -> list[bytes]:
             SentBlocks(0, 0),
             BlocksEnd(),
             BlocksRefused(b"busy"),
+            PutRows("transaction", 2, 0),
         )
     ]

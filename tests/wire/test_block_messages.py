@@ -18,6 +18,7 @@ from penstock.wire import (
     Greeting,
     OpenBlocks,
     PutBlock,
+    PutRows,
     PutShared,
     SentBlocks,
     block_mac,
@@ -39,6 +40,7 @@ GOLDEN = {
     "93080900": SentBlocks(9, 0),
     "9109": BlocksEnd(),
     "920ac40462757379": BlocksRefused(b"busy"),
+    "940ba1740203": PutRows("t", 2, 3),
 }
 
 
@@ -59,7 +61,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
     assert unpack_block_message(pack_block_message(message)) == message
 
 
-@pytest.mark.parametrize("sent", ["930105c40161", "9205ff", "9204", "910b", "9506a3612f6201", "c1", ""])
+@pytest.mark.parametrize("sent", ["930105c40161", "9205ff", "9204", "910b", "930ba17402", "9506a3612f6201", "c1", ""])
 def test_a_message_that_does_not_have_its_form_is_refused(sent: str) -> None:
     """What a message has is used without another look."""
     with pytest.raises(BadArgument, match="not a message about blocks"):

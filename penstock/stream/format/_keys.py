@@ -78,7 +78,7 @@ def pack_positions(positions: npt.NDArray[np.float64]) -> bytes:
     return (positions * _SPAN).astype("<u4").tobytes()
 
 
-def unpack_positions(data: bytes) -> npt.NDArray[np.float64]:
+def unpack_positions(data: bytes | memoryview) -> npt.NDArray[np.float64]:
     """Return the positions that were packed."""
     return np.frombuffer(data, "<u4") / _SPAN
 

@@ -1,5 +1,6 @@
 """Transactions: open, prepared, committed, and what a crash left of a commit."""
 
+from penstock.stream.transaction._buffer import SPILL_SIZE_MAX
 from penstock.stream.transaction._commits import Commits
 from penstock.stream.transaction._handle import BegunTransaction, TransactionById
 from penstock.stream.transaction._prepared import (
@@ -14,6 +15,7 @@ from penstock.stream.transaction._transactional_writer import LocalTransactional
 from penstock.stream.transaction._transactions import Transactions
 
 __all__ = [
+    "SPILL_SIZE_MAX",
     "BegunTransaction",
     "Commits",
     "EndedTransaction",

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from penstock.stream.format import Attributes, Headers
     from penstock.stream.write import EventOutputStream
 
-__all__ = ["Contents", "EventsAtPlace", "TransactionBuffer"]
+__all__ = ["SPILL_SIZE_MAX", "Contents", "EventsAtPlace", "TransactionBuffer"]
+
+SPILL_SIZE_MAX: Final = 3 << 19
+"""Bytes of a block in a log of the transaction: a batch of 10,000 events of 100 bytes, as Spark sends it, is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from penstock.errors import BadArgument, PenstockError, TransactionEnded, Transa
 from penstock.model import EventPointer
 from penstock.ports import uninterrupted
 from penstock.stream.format import EXTENT, Attributes, StreamBlockHeader, key_position, keyless_position
-from penstock.stream.transaction._buffer import TransactionBuffer
+from penstock.stream.transaction._buffer import SPILL_SIZE_MAX, TransactionBuffer
 from penstock.stream.transaction._prepared import check_timestamp
 from penstock.stream.transaction._transaction_logs import TransactionLogs
 from penstock.stream.write import (
@@ -190,7 +190,7 @@ class LocalTransaction:
         buffer, self._buffer = self._buffer, TransactionBuffer()
         try:
             for part, events in buffer.by_place(self._logs.lows, keeps_keys=self._keeps_keys).items():
-                for block in events.blocks(CHUNK_SIZE):
+                for block in events.blocks(SPILL_SIZE_MAX):
                     header = StreamBlockHeader(count=block.count, columns=block.columns, flush_segments=0)
                     start = self._logs.append(part, header, *block.body)
                     for output, offset in block.outputs:

@@ -234,7 +234,7 @@ def array_data(array: pa.BinaryArray) -> memoryview:
     return memoryview(b"" if data is None else data)[int(bounds[0]) : int(bounds[-1])]
 
 
-def array_of(lengths: npt.NDArray[np.integer], data: bytes) -> pa.BinaryArray:
+def array_of(lengths: npt.NDArray[np.integer], data: Bytes) -> pa.BinaryArray:
     """Return events of these lengths as an array, without a copy."""
     bounds = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=bounds[1:])
