@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from playwright.sync_api import expect
 
+from penstock.console._calls import CALLS
 from penstock.embedded import open_store
 from penstock.model import StreamConfig
 from penstock.stream.format import StreamCreated
@@ -339,6 +340,22 @@ def test_a_page_outlives_a_restart_of_the_server(
         expect(page.locator(".events li")).to_have_count(2)
         expect(page.locator(".banner")).to_have_count(0)
         context.__exit__(None, None, None)
+
+
+def test_a_page_says_that_a_call_failed_in_the_server(
+    browser: Browser, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the server does not answer would send the user to the network, and nobody to the log."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("inside")
+
+    with opened(browser, served, place="#/streams", allowed="500 (Internal Server Error)") as page:
+        expect(page.get_by_role("link", name=STREAM)).to_be_visible()
+        with monkeypatch.context() as patch:
+            patch.setitem(CALLS, "streams", fail)
+            expect(page.locator(".banner")).to_contain_text("the server failed at this call: its log says why")
+        expect(page.locator(".banner")).to_have_count(0)
 
 
 def test_ten_thousand_streams(browser: Browser, serve: Callable[..., _Serving], tmp_path: Path) -> None:

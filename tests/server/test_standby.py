@@ -62,6 +62,7 @@ def test_a_server_stands_by_while_another_owns_the_store(tmp_path: Path) -> None
         with Server(config_of(tmp_path, "a")) as first:
             assert status_of(first.http_port) == "standby"
             assert "penstock_owner 0.0" in ask(first.http_port, "/metrics")[1]
+            assert 'penstock_log_records_total{level="error"} 0.0' in ask(first.http_port, "/metrics")[1]
             assert ask(first.http_port, "/futoin", "POST")[0] == 503
             with pytest.raises(StoreUnreachable, match="one does that stands by: name all servers of the store"):
                 penstock.connect(first.address)

@@ -134,7 +134,9 @@ listen("signedOut", (error) => {
 });
 listen("connection", (isGood, error) => {
   if (isGood) banner("");
-  else banner(error.status === 429 ? `The server is busy: ${error.message}. Trying again.` : "The server does not answer. Trying again until it is back.");
+  else if (error.status === 429) banner(`The server is busy: ${error.message}. Trying again.`);
+  else if (error.status && error.message) banner(`The call failed: ${error.message}. Trying again.`);
+  else banner("The server does not answer. Trying again until it is back.");
 });
 window.addEventListener("hashchange", () => {
   route();
