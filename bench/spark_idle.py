@@ -1,7 +1,8 @@
 """What a streaming query of Spark costs while nothing happens, next to a source in Python that never has anything.
 
 Run it on an otherwise idle machine: ``python -m bench.spark_idle [FOLDER]``. Each figure is the processor time of the
-driver, of its Python processes and of the process that owns the store, over 20 seconds, in percent of one core.
+driver, of its Python processes and of the process that owns the store, over 20 seconds, in percent of one core; that of
+windows over 60 seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
     from penstock import Store
 
-SECONDS, SETTLE_S = 20.0, 12.0
+SECONDS, SETTLE_S = 20.0, 15.0
+WINDOWS_SECONDS = 60.0  # two of the longest interval
 ONE, MANY = "idle/one", "idle/many"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -113,14 +115,18 @@ def figures(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]
     for what, queries in (("1 segment", [one]), ("100 segments", [many]), ("four queries, each", [one] * 4)):
         percent = percent_of(nothing, queries, folder) / len(queries)
         yield Figure(f"idle, {what}, against the empty source", percent / floor, detail={"%": percent})
-    with noting_time(store):
-        percent = percent_of(nothing, [windows(one)], folder)
-    yield Figure("idle windows, time noted every second", percent / floor, detail={"%": percent})
+    for interval in ("0 seconds", "5 seconds", "30 seconds"):
+        timed = windows(source(spark, folder, ONE, watermark_interval=interval))
+        with noting_time(store):
+            percent = percent_of(nothing, [timed], folder, seconds=WINDOWS_SECONDS)
+        what = f"idle windows, time noted every second, watermark_interval {interval}"
+        yield Figure(what, percent / floor, detail={"%": percent})
 
 
-def source(spark: SparkSession, folder: Path, name: str) -> DataFrame:
+def source(spark: SparkSession, folder: Path, name: str, **options: str) -> DataFrame:
     """Return the stream as it is loaded."""
-    return spark.readStream.format("penstock").option("store", str(folder / "data")).option("stream", name).load()
+    reader = spark.readStream.format("penstock").option("store", str(folder / "data")).option("stream", name)
+    return reader.options(**options).load()
 
 
 def windows(df: DataFrame) -> DataFrame:
@@ -129,7 +135,9 @@ def windows(df: DataFrame) -> DataFrame:
     return timed.groupBy(F.window("at", "1 hour")).count()
 
 
-def percent_of(nothing: float, queries: Sequence[DataFrame], folder: Path | None = None) -> float:
+def percent_of(
+    nothing: float, queries: Sequence[DataFrame], folder: Path | None = None, *, seconds: float = SECONDS
+) -> float:
     """Return what queries cost while they wait, in percent of a core, above what it costs to run nothing."""
     writers = [df.writeStream.format("noop") for df in queries]
     if folder is not None:
@@ -141,7 +149,7 @@ def percent_of(nothing: float, queries: Sequence[DataFrame], folder: Path | None
         query.processAllAvailable()
     time.sleep(SETTLE_S)  # Java compiles what is new to it
     before, start = cpu_s(), time.monotonic()
-    time.sleep(SECONDS)
+    time.sleep(seconds)
     spent, passed = cpu_s() - before, time.monotonic() - start
     for query in running:
         assert query.exception() is None, query.exception()

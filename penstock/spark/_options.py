@@ -88,6 +88,7 @@ class SourceOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     mark_rows: bool = False
+    watermark_interval_ms: int | None = None
     event_time: str | None = None
     consumer: str | None = None
 
@@ -342,6 +343,22 @@ def _app_id(_: str, text: str) -> str:
     return text
 
 
+def milliseconds_of(option: str, length: str | timedelta) -> int:
+    """Return a duration in milliseconds; an error names it as ``what``."""
+    if isinstance(length, timedelta):
+        found = round(length / timedelta(milliseconds=1))
+    else:
+        text = str(length).strip().lower().removeprefix("interval ")
+        parts = _DURATION.findall(text)
+        units = [unit.removesuffix("s") for _, unit in parts]
+        if "".join(_DURATION.sub("", text).split()) or not parts or not {*units} <= _DURATION_UNITS.keys():
+            raise BadArgument(f"invalid {option} {shown(length)}: use a duration like '10 minutes'")
+        found = sum(int(count) * _DURATION_UNITS[unit] for (count, _), unit in zip(parts, units, strict=True))
+    if found < 0:
+        raise BadArgument(f"invalid {option} {shown(length)}: it must not be negative")
+    return found
+
+
 _EXAMPLES: Final = {"store": "./data", "stream": "plant/readings"}
 _ADDRESS: Final = frozenset(attribute.name for attribute in fields(Address)) - {"plogs_secrets"}
 _OF_KAFKA: Final = {
@@ -373,6 +390,7 @@ _SOURCE: Final[Mapping[str, _Reader]] = {
     "min_partitions": ("min_partitions", _partitions),
     "fail_on_data_loss": ("fail_on_data_loss", _flag),
     "mark_rows": ("mark_rows", _flag),
+    "watermark_interval": ("watermark_interval_ms", milliseconds_of),
     "event_time": ("event_time", _text),
     "consumer": ("consumer", _consumer),
 }
@@ -386,19 +404,3 @@ _SINK: Final[Mapping[str, _Reader]] = {
     "txn_app_id": ("txn_app_id", _app_id),
     "txn_version": ("txn_version", _version),
 }
-
-
-def milliseconds_of(option: str, length: str | timedelta) -> int:
-    """Return a duration in milliseconds; an error names it as ``what``."""
-    if isinstance(length, timedelta):
-        found = round(length / timedelta(milliseconds=1))
-    else:
-        text = str(length).strip().lower().removeprefix("interval ")
-        parts = _DURATION.findall(text)
-        units = [unit.removesuffix("s") for _, unit in parts]
-        if "".join(_DURATION.sub("", text).split()) or not parts or not {*units} <= _DURATION_UNITS.keys():
-            raise BadArgument(f"invalid {option} {shown(length)}: use a duration like '10 minutes'")
-        found = sum(int(count) * _DURATION_UNITS[unit] for (count, _), unit in zip(parts, units, strict=True))
-    if found < 0:
-        raise BadArgument(f"invalid {option} {shown(length)}: it must not be negative")
-    return found

@@ -48,9 +48,11 @@ class PenstockSource(DataSource):
     def reader(self, schema: StructType) -> PenstockReader:
         """Return the reader of a batch query."""
         options = source_options(self.options)
-        for name in ("max_bytes_per_trigger", "max_events_per_trigger", "align", "mark_rows", "consumer"):
-            if getattr(options, name):
-                raise BadArgument(f"the option {name!r} is for spark.readStream only: spark.read reads all at once")
+        limits = ("max_bytes_per_trigger", "max_events_per_trigger", "watermark_interval_ms")
+        for name in (*limits, "align", "mark_rows", "consumer"):
+            if (given := getattr(options, name)) is not None and given is not False:
+                option = name.removesuffix("_ms")
+                raise BadArgument(f"the option {option!r} is for spark.readStream only: spark.read reads all at once")
         check_schema(options, schema)
         return PenstockReader(options, schema)
 

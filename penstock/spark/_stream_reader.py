@@ -26,7 +26,7 @@ from penstock.errors import BadArgument, NoSuchStream, NotPermitted, PenstockErr
 from penstock.model import Position
 from penstock.ports import SystemClock
 from penstock.spark._errors import plain
-from penstock.spark._pace import Pace
+from penstock.spark._pace import Pace, WatermarkPace
 from penstock.spark._places import cuts_of, streams_of
 from penstock.spark._reader import Part, TaskReader
 from penstock.spark._stores import PATIENCE_S, open_at
@@ -44,6 +44,7 @@ __all__ = ["ConsumerLease", "PenstockStreamReader", "RefusedStreamReader"]
 
 _LEASE_S: Final = 7 * 24 * 3600.0
 _RENEW_S: Final = 3600.0
+_WATERMARK_INTERVAL_S: Final = 5.0
 _REPORT_AGE_MAX_S: Final = 1.0  # of what an idle query reports; Spark shows it every 10 seconds
 _logger: Final = logging.getLogger("penstock.spark")
 
@@ -83,10 +84,11 @@ class ConsumerLease:
 
 @dataclass(frozen=True, slots=True)
 class _IdlePoll:
-    """A poll that found nothing behind an offset: where its streams were."""
+    """A poll that found no event behind an offset: where its streams were, and whether a new watermark is held back."""
 
     start: dict[str, Any]
     steps: dict[str, NextCut]
+    is_held: bool
 
 
 class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -109,6 +111,11 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
     @cached_property
     def _pace(self) -> Pace:
         return Pace(SystemClock())
+
+    @cached_property
+    def _watermark_pace(self) -> WatermarkPace:
+        given_ms = self._options.watermark_interval_ms
+        return WatermarkPace(SystemClock(), _WATERMARK_INTERVAL_S if given_ms is None else given_ms / 1000)
 
     @cached_property
     def _store(self) -> Store:
@@ -159,7 +166,7 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
     def _is_idle_still(self, start: dict[str, Any]) -> bool:
         """Return whether the last poll found nothing here, and the streams are as they were; an error is no answer."""
         idle = self._idle
-        if idle is None or idle.start != start:
+        if idle is None or idle.start != start or (idle.is_held and self._watermark_pace.is_due):
             return False
         try:
             names = streams_of(self._store, self._options) if self._options.pattern is not None else idle.steps
@@ -180,9 +187,9 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
         found = self._offset(start, cuts, max((time for time in times if time is not None), default=None), begin=begin)
         is_further = found["cut"] != start["cut"]
         is_later = self._options.mark_rows and found.get("time") != start.get("time")
-        if is_further or is_later:
+        if is_further or (is_later and (self._ends is not None or self._watermark_pace.take())):
             return found
-        self._idle = _IdlePoll(start, steps)
+        self._idle = _IdlePoll(start, steps, is_held=is_later)
         return start
 
     def _new_streams(self, start: dict[str, Any]) -> dict[str, StreamCut]:

@@ -110,6 +110,7 @@ def test_what_is_for_streams_only_is_not_for_tables_and_the_other_way_round(
     for name, value in [
         ("max_bytes_per_trigger", "1k"),
         ("max_events_per_trigger", "1"),
+        ("watermark_interval", "0 seconds"),
         ("align", "watermark"),
         ("consumer", "me"),
     ]:

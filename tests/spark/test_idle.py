@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from penstock.errors import BadArgument, NoSuchStream
 from penstock.spark._columns import schema_of
 from penstock.spark._options import source_options
-from penstock.spark._pace import REST_FACTOR, REST_MAX_S, Pace
+from penstock.spark._pace import REST_FACTOR, REST_MAX_S, WATERMARKS_AT_ONCE, Pace, WatermarkPace
 from penstock.spark._stream_reader import PenstockStreamReader
 from penstock.testing import ManualClock
 from tests.spark.source_harness import STREAM, write_events
@@ -156,3 +156,82 @@ def test_a_query_rests_in_proportion_to_what_a_poll_takes() -> None:
     clock.advance(REST_MAX_S)
     pace.begin()
     assert rests == pytest.approx([REST_FACTOR * 0.001, REST_MAX_S]), "none behind a batch, or a trigger that is slow"
+
+
+def held_back(reader: PenstockStreamReader, store: Store) -> tuple[ManualClock, dict[str, Any], int]:
+    """Note time again and again, until a reader holds it back; return its clock, its offset and the last time noted."""
+    clock = ManualClock()
+    reader.__dict__["_watermark_pace"] = WatermarkPace(clock, 5.0)
+    at, _ = polled(reader)
+    with store.writer(STREAM, "clock") as writer:
+        for second in range(1, WATERMARKS_AT_ONCE + 3):
+            note_all(store, STREAM, second, writer)
+            end = reader.latestOffset(at, ALL)
+            if end is at:
+                return clock, at, second
+            assert (end["cut"], end["time"]) == (at["cut"], second * 1000)
+            at = end
+    raise AssertionError("it never held time back")
+
+
+def test_time_that_is_noted_all_the_time_comes_once_an_interval(
+    store: Store, readers: Callable[..., PenstockStreamReader]
+) -> None:
+    """Each watermark without an event costs two micro-batches: with one a second, they took most of a core."""
+    write_events(store, [b"a"])
+    reader = readers(mark_rows="true")
+    clock, at, second = held_back(reader, store)
+    assert second > WATERMARKS_AT_ONCE, "a few come at once, or a test that notes time would wait"
+    reader.__dict__["_store"] = counted = Counted(reader._store)
+    clock.advance(4.9)
+    assert reader.latestOffset(at, ALL) is at
+    assert counted.calls == {"next_cut": 1}, "it is idle, and asks no more than any idle query"
+    clock.advance(0.2)
+    end = reader.latestOffset(at, ALL)
+    assert (end["cut"], end["time"]) == (at["cut"], second * 1000), "also if no more time is noted"
+    note_again = note_later(store, second + 1)
+    assert reader.latestOffset(end, ALL) is end
+    clock.advance(5.0)
+    assert reader.latestOffset(end, ALL)["time"] == note_again
+
+
+def note_later(store: Store, second: int) -> int:
+    with store.writer(STREAM, "clock") as writer:
+        note_all(store, STREAM, second, writer)
+    return second * 1000
+
+
+def test_an_event_brings_the_time_along_that_was_held_back(
+    store: Store, readers: Callable[..., PenstockStreamReader]
+) -> None:
+    """A batch with events runs in any case, and closes the windows that it may close."""
+    write_events(store, [b"a"])
+    reader = readers(mark_rows="true")
+    _, at, second = held_back(reader, store)
+    write_events(store, [b"b"])
+    end = reader.latestOffset(at, ALL)
+    assert end["cut"] != at["cut"]
+    assert end["time"] == second * 1000
+
+
+def test_a_query_that_ends_with_what_is_there_holds_no_time_back(
+    store: Store, readers: Callable[..., PenstockStreamReader]
+) -> None:
+    """With the trigger availableNow nothing comes later that could close the windows."""
+    write_events(store, [b"a"])
+    reader, ending = readers(mark_rows="true"), readers(mark_rows="true")
+    _, at, second = held_back(reader, store)
+    ending.__dict__["_watermark_pace"] = reader._watermark_pace
+    ending.prepareForTriggerAvailableNow()
+    assert ending.latestOffset(at, ALL)["time"] == second * 1000
+
+
+def test_time_that_is_noted_now_and_then_is_never_held_back() -> None:
+    """Windows close at once in a query whose writers note time once an interval, or less often."""
+    clock = ManualClock()
+    pace = WatermarkPace(clock, 5.0)
+    for _ in range(100):
+        clock.advance(5.0)
+        assert pace.take()
+    every_time = WatermarkPace(clock, 0.0)
+    assert all(every_time.take() for _ in range(100)), "an interval of nothing holds nothing back"
