@@ -1,4 +1,4 @@
-"""What Spark's source and sink cost, next to the least that a data source in Python can do, and to Parquet.
+"""What Spark's source and micro-batches cost, next to the least that a data source in Python can do.
 
 Run it on an otherwise idle machine: ``python -m bench.spark [FOLDER]``; the folder is made, filled and removed.
 """
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from penstock import Store
 
 EVENT, EVENTS, ROUNDS = 100, 5_000_000, 5
-ROWS = 3_000_000  # that are written
 SHORT, LONG, BATCH_EVENTS, BATCHES = 200_000, 2_000_000, 2_000, 25
 STREAM = "bench/events"
 FUTOIN_EVENT = b'{"type":"READING","ts":"2024-12-31T23:59:59Z","data":{"sensor":"hall-7","degrees":21.5,"valid":true}}'
@@ -61,7 +60,6 @@ def main(folder: Path) -> None:
     register(spark)
     with penstock.connect(folder / "data") as store:
         figures = [*source(spark, store, folder / "data"), *futoin(spark, store, folder / "data")]
-        figures += sink(spark, store, folder)
         figures += micro_batches(spark, store, folder)
         figures += many_segments(spark, store, folder)
     report("Spark", figures)
@@ -222,44 +220,6 @@ def _memory_of(pid: int) -> tuple[str, float, float]:
         fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
     own, all_of_it = (float(fields.get(name, "0 kB").split()[0]) / 1024 for name in ("RssAnon", "VmRSS"))
     return ("the JVM" if fields.get("Name") == "java" else "a worker"), own, all_of_it
-
-
-def sink(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
-    """Compare a sink with Parquet: the same rows, which are in memory before."""
-    rows = spark.range(ROWS, numPartitions=4).selectExpr("concat(sha2(string(id), 256), lpad(id, 36, '0')) AS event")
-    rows = rows.cache()
-    rows.count()
-
-    def ours() -> float:
-        name = f"bench/out-{next(_numbers)}"
-        store.create_stream(name, segments=2)
-
-        def work() -> int:
-            writer = rows.write.format("penstock").mode("append").option("store", str(folder / "data"))
-            writer.option("stream", name).save()
-            return ROWS
-
-        found = rate(work)
-        assert sum(len(batch) for batch in store.read(name)) == ROWS
-        store.seal_stream(name)
-        store.delete_stream(name)
-        return found
-
-    def theirs() -> float:
-        path = folder / f"parquet-{next(_numbers)}"
-
-        def work() -> int:
-            rows.write.parquet(str(path))
-            return ROWS
-
-        found = rate(work)
-        shutil.rmtree(path)
-        return found
-
-    ours(), theirs()
-    ratio, mine, other = compare(ours, theirs, rounds=ROUNDS)
-    rows.unpersist()
-    yield Figure("sink, 100 B, against df.write.parquet", ratio, 0.5, {"/s": mine, "parquet/s": other})
 
 
 def micro_batches(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
