@@ -226,7 +226,7 @@ def _leave(session: Session, number: int, places: Any) -> None:  # noqa: ANN401
     reader = _reader(session, number)
     if all(session.principal.may("consume", stream) for stream in reader.streams):
         reader.note_seen(places_of(places))
-    reader.abandon()
+    reader.leave()
 
 
 def _reader(session: Session, number: int) -> ClientReader:

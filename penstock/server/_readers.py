@@ -98,10 +98,16 @@ class ClientReader:
             self._session.end()
         return self._session.is_over
 
-    def abandon(self) -> None:
-        """Leave the group: the client is gone without closing the reader."""
+    def leave(self) -> None:
+        """Leave the group: the client has closed the reader."""
         if self.error is None:
             self.membership.leave(self._places)
+
+    def abandon(self) -> None:
+        """Leave the group, because the client is gone; if the server ends, the client returns to the next one."""
+        if self.error is None:
+            part = self.membership.await_return if self._session.server_ends() else self.membership.leave
+            part(self._places)
 
     # What the group calls
 

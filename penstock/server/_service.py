@@ -268,6 +268,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             inflight=limits.max_inflight_bytes,
             silent_s=limits.idle_timeout_s,
             new_blocks=self._new_blocks,
+            server_ends=lambda: self._is_over,
         )
         try:
             with errors_sent(session):

@@ -64,7 +64,7 @@ class Session:
 
     What it has open counts in ``quotas`` for ``owner``, its user, which is None on a server without users.
     It may have ``inflight`` bytes under way. After half of ``silent_s`` without a call it is asked for one.
-    ``new_blocks`` returns the blocks between two places of a segment.
+    ``new_blocks`` returns the blocks between two places of a segment, ``server_ends`` whether the server shuts down.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Session:
         inflight: float = math.inf,
         silent_s: float = math.inf,
         new_blocks: Callable[[Segment, int, int], NewBlocks] = lambda *_: [],
+        server_ends: Callable[[], bool] = lambda: False,
     ) -> None:
         self.id: Final = secrets.token_hex(16)
         self.block_name: Final = secrets.token_hex(16)  # at the port for blocks
@@ -97,7 +98,7 @@ class Session:
         self._open: dict[int, tuple[Any, str]] = {}  # with the kind that it counts as
         self._ended: dict[int, PenstockError] = {}
         self._last = secrets.randbits(48)  # so that what was open in another session is not found in this one
-        self._is_cancelled, self.new_blocks = is_cancelled, new_blocks
+        self._is_cancelled, self.new_blocks, self.server_ends = is_cancelled, new_blocks, server_ends
         self.budget: Final = ByteBudget(inflight)
         self._silent_s, self._seen_at, self._is_asked = silent_s, store.clock.elapsed(), False
         self.is_over = False
@@ -282,7 +283,7 @@ class Session:
         self._wake_up.notify()
 
     def end(self) -> None:
-        """Close everything: the client is gone. A second call returns when that is done, too."""
+        """Close everything: the client is gone, or the server ends. A second call returns when that is done, too."""
         self.cut_off()
         with self._ending:
             for key in list(self._watched):

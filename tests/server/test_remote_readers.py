@@ -99,6 +99,16 @@ class World:
             remote.address = "" if remote is besides else self.address
         before.close()
 
+    def shut_down(self, *, besides: RemoteReader | None = None) -> None:
+        """End the owner of the store in order; another serves it, where all readers find it, besides one."""
+        for remote in self.readers:
+            remote.address = ""
+        self._life.close()
+        self._life = self._parts.enter_context(ExitStack())
+        self.store = self._begin(self._folder)
+        for remote in self.readers:
+            remote.address = "" if remote is besides else self.address
+
     def held(self) -> dict[str, list[int]]:
         """Return which segments each reader has."""
         return {name: sorted(one for _, one in held) for name, held in self.store.catalog.group("g").readers.items()}
@@ -159,6 +169,61 @@ def test_one_that_had_something_is_waited_for_and_not_for_ever(
     while len(found) < 2:  # clients are notified a moment later
         found += rest(one.reader) + rest(two.reader)
     assert sorted(found) == [b"g", b"h"]
+
+
+def test_a_reader_whose_server_shut_down_is_waited_for_as_after_a_kill(
+    world: World, both: tuple[RemoteReader, RemoteReader]
+) -> None:
+    """It has returned events that it had not reported: who got its segments at once would read them again."""
+    one, two = both
+    world.shut_down(besides=two)
+    assert rest(one.reader) == [b"c"]
+    assert world.held() == {"r1": [0], "r2": [1]}
+    two.address = world.address
+    assert rest(two.reader) == [b"f"]
+
+
+def test_a_reader_that_closed_before_its_server_shut_down_is_not_waited_for(
+    world: World, both: tuple[RemoteReader, RemoteReader]
+) -> None:
+    """Its segments would be read ten seconds late for nothing."""
+    one, two = both
+    two.reader.close()
+    world.shut_down(besides=two)
+    assert following(one.reader, 2) == [b"c", b"f"]
+
+
+def test_a_reader_whose_server_shut_down_is_not_waited_for_for_ever(
+    world: World, both: tuple[RemoteReader, RemoteReader]
+) -> None:
+    """Its process may have ended together with the server, and its segments are to be read all the same."""
+    one, two = both
+    world.shut_down(besides=two)
+    assert rest(one.reader) == [b"c"]
+    world.clock.advance(REMOTE_READERS_AWAITED_S)
+    one.store.report_group("g")
+    assert rest(one.reader)[-1] == b"f"
+    assert world.held() == {"r1": [0, 1]}
+
+
+def test_a_service_that_starts_again_on_the_same_store_waits_for_readers(world: World) -> None:
+    """The coordinator of the group lives on, with readers whose sessions have ended: they are not in their own way."""
+    clock = world.clock
+    with ExitStack() as parts:
+        with served(world.store) as (_, finder):
+            readers_here = [RemoteReader(finder.address, name, clock) for name in ("r1", "r2")]
+            for remote in readers_here:
+                parts.callback(remote.store.close)
+                remote.reader = remote.store.reader_group("g").reader(remote.name)
+            assert [take(remote.reader, 2) for remote in readers_here] == [[b"a", b"b"], [b"d", b"e"]]
+            clock.advance(REMOTE_READERS_AWAITED_S)
+            for remote in readers_here:
+                remote.address = ""
+        one, two = readers_here
+        one.address = world.address
+        assert rest(one.reader) == [b"c"]
+        two.address = world.address
+        assert rest(two.reader) == [b"f"]
 
 
 def test_a_reset_ends_who_was_not_there(world: World, both: tuple[RemoteReader, RemoteReader]) -> None:

@@ -205,6 +205,15 @@ class Coordinator:
         del self.readers[reader.reader_id]
         self.alert()
 
+    def await_return(self, reader: Member, places: Mapping[Key, int]) -> None:
+        """Keep a remote reader whose server ends as a member, like one of a server that was killed.
+
+        Its client has returned events that it has not reported: others would read them again.
+        """
+        del self.readers[reader.reader_id]
+        self._since = self.clock.elapsed()
+        self.record(reader.reader_id, places)
+
     def take_offline(self, reader_id: str, places: Mapping[Key, int], reason: str) -> Member | None:
         """Remove a reader, also one of a process that ended; return it if it is of this process."""
         self._commit(self._gone(reader_id, places), durable=True)

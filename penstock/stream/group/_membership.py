@@ -91,6 +91,15 @@ class LocalMembership:
                 self._coordinator.leave(self._member, places)
                 self._member.stop(StoreClosed(f"reader {self._member.reader_id!r}"))
 
+    def await_return(self, places: Mapping[Key, int]) -> None:
+        """Stop the reader, because its server ends, but keep it a member of the group for the next server."""
+        with self._catalog.lock:
+            if self._member.error is None:
+                try:
+                    self._coordinator.await_return(self._member, places)
+                finally:
+                    self._member.stop(StoreClosed(f"reader {self._member.reader_id!r}"))
+
     def check_places(self, places: Iterable[tuple[Key, int]]) -> set[Key]:
         """Refuse positions that no reader can have; return the segments that the group has not, or not any more.
 
