@@ -95,12 +95,16 @@ class FilePlogs:
     def _recover(self) -> Journal:
         try:
             records, head = read_journal(self._disk)
-            replay(self._disk, records)
+            replay(self._disk, records, self._note_damage)
             journal = Journal(self._disk, head)
             journal.reset()  # even if it looks empty: the rest of a torn group must not follow a new record
         except OSError as error:
             raise refusal(self._disk.where(), error) from error
         return journal
+
+    def _note_damage(self, uid: bytes, error: PlogCorrupt) -> None:
+        """Refuse to open a folder with a plog that the journal cannot make good; one with other copies goes on."""
+        raise error
 
     @property
     def syncs(self) -> SyncTimes:

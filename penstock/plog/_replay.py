@@ -1,7 +1,8 @@
 """Replay: write all acknowledged changes from the journal into the plogs' files.
 
 Afterwards every file that the journal has records of is durable by itself, holds nothing after its last good block,
-and has its length in its head; so the journal may be emptied.
+and has its length in its head; so the journal may be emptied. A file that is damaged ends the replay, unless the caller
+goes on without it: then its head says how much has to be there, so that it is still damaged when the journal is empty.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import numpy as np
 
 from penstock.errors import PlogCorrupt
 from penstock.model import PlogId
-from penstock.plog._block import HEAD_SIZE, unpack_block_header
+from penstock.plog._block import HEAD_SIZE, PLOG_BLOCK_HEADER_SIZE, unpack_block_header
 from penstock.plog._folder import plog_name
-from penstock.plog._head import STATE_POSITION, Identity
+from penstock.plog._head import STATE_POSITION, Identity, State
 from penstock.plog._replica import Damage, recover_replica
 from penstock.ports import write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from penstock.plog._journal_file import JournalRecord
     from penstock.plog._replica import Replica
@@ -40,8 +41,11 @@ class _Redo:
     writes: list[JournalRecord] = field(default_factory=list)
 
 
-def replay(disk: Disk, records: Iterable[JournalRecord]) -> None:
-    """Apply the records to the files, and make them durable."""
+def replay(disk: Disk, records: Iterable[JournalRecord], note_damage: Callable[[bytes, PlogCorrupt], object]) -> None:
+    """Apply the records to the files, and make them durable.
+
+    ``note_damage`` gets the uid of a plog whose file is damaged, and the error; it raises it, or the plog stays so.
+    """
     redos: dict[bytes, _Redo] = {}
     for record in records:
         if record.deletes:
@@ -53,7 +57,12 @@ def replay(disk: Disk, records: Iterable[JournalRecord]) -> None:
         if redo.deletes and not _is_reborn(disk, name, redo.writes):
             remove_if_there(disk, name)
         if redo.writes:
-            _write_again(disk, name, PlogId("local", "main", uid.hex()), redo.writes)
+            plog_id = PlogId("local", "main", uid.hex())
+            try:
+                _write_again(disk, name, plog_id, redo.writes)
+            except PlogCorrupt as error:
+                note_damage(uid, error)
+                _leave_damaged(disk, name, plog_id, redo.writes)
     disk.sync()
 
 
@@ -83,6 +92,24 @@ def _write_again(disk: Disk, name: str, plog_id: PlogId, writes: list[JournalRec
             reason = "an acknowledged block fails its checksum"
             raise PlogCorrupt(disk.where(name), offset=replica.place(), reason=reason)
         write_rest_again(file, replica)
+        file.datasync()
+    finally:
+        file.close()
+
+
+def _leave_damaged(disk: Disk, name: str, plog_id: PlogId, writes: list[JournalRecord]) -> None:
+    """Make what is left of a file durable; one that could be taken for a shorter plog gets its length in its head.
+
+    The blocks up to that are read by their headers alone: that of the bad one is cleared.
+    """
+    file = disk.open(name)
+    try:
+        with contextlib.suppress(PlogCorrupt):  # which needs no mark
+            replica = load_replica(disk.where(name), plog_id, file)
+            assert replica is not None, "a file without a plog is not damaged"
+            write_all(file, [bytes(PLOG_BLOCK_HEADER_SIZE)], replica.place())
+            state = State(sealed=False, length=_known_length(writes))
+            write_all(file, [state.pack(replica.key)], STATE_POSITION)
         file.datasync()
     finally:
         file.close()

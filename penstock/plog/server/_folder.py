@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import threading
@@ -50,6 +51,7 @@ _IDENTITY_SIZE_MAX: Final = 64 << 10
 _CHECKSUM_SIZE: Final = 4
 _LIST_S_MAX: Final = 0.2  # for the heads of one answer: a disk that seeks for each of them reads a few dozen
 _UNREADABLE: Final = PlogInfo(0, sealed=False, size=1)
+_logger: Final = logging.getLogger("penstock.plog_server")
 _REPLICA: Final = re.compile(r"([0-9a-f]{32})\.plog")
 
 
@@ -71,13 +73,18 @@ class PartitionReplicas(FilePlogs):
     def __init__(
         self, disk: Disk, identity: ServerIdentity, save: Callable[[bytes], None], *, saved_epoch: int
     ) -> None:
+        self._damage_lock = threading.Lock()
+        self._damaged: dict[bytes, bool] = {}  # by uid, replicas that were found damaged: whether unreadable
         super().__init__(disk)
         self._replica_disk, self._identity, self._save = disk, identity, save
         self._saved_epoch = saved_epoch
         self._epoch_lock = threading.Lock()
-        self._damage_lock = threading.Lock()
-        self._damaged: dict[bytes, bool] = {}  # by uid, replicas that the scrub has found damaged: whether unreadable
         self._checked: bytes | None = None  # the uid that the scrub is checking; None if it was deleted meanwhile
+
+    def _note_damage(self, uid: bytes, error: PlogCorrupt) -> None:
+        """Go on without a replica that was found damaged when the folder was opened: others have a copy of it."""
+        self._damaged[uid] = False
+        _logger.error("a replica is damaged; its owner replaces it: %s: %s", error.path, error.reason)
 
     def uids(self) -> list[str]:
         """Return the uids of all replicas, damaged or not, sorted."""
@@ -102,7 +109,7 @@ class PartitionReplicas(FilePlogs):
 
     @property
     def damaged(self) -> set[bytes]:
-        """The uids of replicas that the scrub has found damaged, and that are not replaced yet."""
+        """The uids of replicas that the start or the scrub has found damaged, and that are not replaced yet."""
         with self._damage_lock:
             return set(self._damaged)
 

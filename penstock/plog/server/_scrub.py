@@ -224,6 +224,8 @@ class Scrubber:
             replicas.write_buffered(plog_id)
             check_stored(replicas.where(plog_id), plog_id, length=info.length, pace=self._pace)
             self.figures.plogs += 1
+        elif plog_id.uid_bytes in replicas.damaged:
+            replicas.info(plog_id)  # which reads its blocks
 
     def _pace(self, size: int) -> None:
         self.figures.size += size
