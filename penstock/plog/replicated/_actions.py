@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from penstock.model import PlogId
     from penstock.plog.replicated._messages import Answer, ReplicaRequest
 
-__all__ = ["Ask", "AwaitQuiet", "NoteCopied", "ReadRow", "RemoveRow", "ReplicaSteps", "SealRow", "ServerAnswer",
-           "VersionedRow", "WriteRow", "decode_row", "encode_row", "row_key"]  # fmt: skip
+__all__ = ["Ask", "AwaitQuiet", "NoteCopied", "NoteCut", "ReadRow", "RemoveRow", "ReplicaSteps", "SealRow",
+           "ServerAnswer", "VersionedRow", "WriteRow", "decode_row", "encode_row", "row_key"]  # fmt: skip
 
 T = TypeVar("T")
 _ROWS = "seal/"
@@ -58,6 +58,15 @@ class NoteCopied:
 
     plog_id: PlogId
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoteCut:
+    """Note that a replica which is longer than the decided length is cut; the shell says so in the log."""
+
+    plog_id: PlogId
+    length: int
+    longest: int
 
 
 class SealRow(msgspec.Struct, frozen=True, array_like=True):
@@ -105,7 +114,7 @@ class RemoveRow:
     expected: int
 
 
-ReplicaAction = Ask | AwaitQuiet | NoteCopied | ReadRow | WriteRow | RemoveRow
+ReplicaAction = Ask | AwaitQuiet | NoteCopied | NoteCut | ReadRow | WriteRow | RemoveRow
 ReplicaSteps = Generator[ReplicaAction, Any, T]
 
 _decoder = msgspec.msgpack.Decoder(SealRow)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import CasConflict, GroupUnavailable, NoSuchPlog, PlogCorrupt, PlogExists
 from penstock.plog._replica import PLOG_SIZE_MAX
-from penstock.plog.replicated._actions import Ask, ReadRow, RemoveRow, SealRow, VersionedRow, WriteRow
+from penstock.plog.replicated._actions import Ask, NoteCut, ReadRow, RemoveRow, SealRow, VersionedRow, WriteRow
 from penstock.plog.replicated._messages import (
     CreateReplica,
     DeleteReplica,
@@ -171,6 +171,9 @@ def _find_left_length(plog_id: PlogId, replicas: Replicas, *, at_most: int) -> R
         length = min(at_most, _left_length(plog_id, replicas))
         reaching = [server for server, state in replicas.present.items() if state.length >= length]
         if len(reaching) > 1 or (yield from is_readable(plog_id, length, reaching[0])):
+            longest = max(state.length for state in replicas.present.values())
+            if longest > length and not any(state.certain for state in replicas.present.values()):
+                yield NoteCut(plog_id, length, longest)
             return length
         del replicas.present[reaching[0]]
         replicas.damaged.add(reaching[0])

@@ -75,6 +75,21 @@ class OwnedPlogs:
             raise PlogSealed(plog_id, sealed_offset=known.length)
         return known.length
 
+    def decide_failed(self, plog_id: PlogId) -> ReplicaSteps[bool]:
+        """Decide the length of a plog that has failed, so that it is repaired before its log leaves it.
+
+        An idle log may not leave it for days. Return whether the length is decided: it is not while appends are under
+        way, because those fail, and then the log leaves the plog at once.
+        """
+        window = self.windows.get(plog_id)
+        if window is None:
+            return True
+        if window.failure is None or not window.is_quiet:
+            return False
+        yield from decide_length(plog_id, committed=window.committed, quiet=True, has_oracle=self._has_oracle)
+        window.is_decided = True
+        return True
+
     def info(self, plog_id: PlogId) -> ReplicaSteps[PlogInfo]:
         """Return the committed offset of an open plog of this owner; of any other the length, decided if need be."""
         window = self.windows.get(plog_id)

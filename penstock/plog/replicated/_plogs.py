@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -31,7 +32,7 @@ from penstock.plog._journal import SyncTimes
 from penstock.plog._raw import RawBlocks, raw_of
 from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo
 from penstock.plog._replication_use import ReplicationUse
-from penstock.plog.replicated._actions import Ask, AwaitQuiet, NoteCopied, ReadRow, RemoveRow, WriteRow
+from penstock.plog.replicated._actions import Ask, AwaitQuiet, NoteCopied, NoteCut, ReadRow, RemoveRow, WriteRow
 from penstock.plog.replicated._appends import OpenReplicatedPlog, committed_offsets
 from penstock.plog.replicated._groups import GroupChoice
 from penstock.plog.replicated._link import LinkObserver, ServerAccess, ServerLink
@@ -60,6 +61,8 @@ __all__ = ["ReplicatedPlogs"]
 
 T = TypeVar("T")
 _LOCKS: Final = 256  # plogs share them
+_CUT: Final = "plog %s ends at %d, though a server has %d bytes: if two of its folders were set back, data is lost"
+_logger: Final = logging.getLogger("penstock.plogs")
 
 
 class ReplicatedPlogs(LinkObserver, forks.Handle):
@@ -195,16 +198,20 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
             case AwaitQuiet():
                 plog = self._open.get(action.plog_id)
                 return None if plog is None else plog.quiesce()
-            case NoteCopied():
-                assert self._repairer is not None
-                return self._repairer.copied(action.size)
+            case NoteCut():
+                return _logger.warning(_CUT, action.plog_id, action.length, action.longest)
+        return self._act_on_rows(action)
+
+    def _act_on_rows(self, action: Any) -> Any:  # noqa: ANN401 - each action has its own result
         assert self._rows is not None, "without an oracle there are no rows"
+        assert self._repairer is not None
         match action:
+            case NoteCopied():
+                return self._repairer.copied(action.size)
             case ReadRow():
                 return self._rows.read(action)
             case WriteRow():
                 version = self._rows.write(action)
-                assert self._repairer is not None
                 self._repairer.note_row()
                 return version
             case RemoveRow():
@@ -227,12 +234,14 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
         """Return whether this owner has the plog open."""
         return plog_id in self._open
 
-    def lose_replicas(self, plog_id: PlogId, servers: Iterable[int], reason: str) -> None:
-        """Append no more to an open plog: its log continues in another one, and then it is repaired."""
+    def lose_replicas(self, plog_id: PlogId, servers: Iterable[int], reason: str) -> bool:
+        """Append no more to an open plog: its log continues in another one. Return whether it can be repaired now."""
         plog = self._open.get(plog_id)
-        if plog is not None:
-            for place in servers:
-                plog.lose(place, reason, is_needed=True)
+        if plog is None:
+            return True
+        for place in servers:
+            plog.lose(place, reason, is_needed=True)
+        return self.run_alone(plog_id, self._owned.decide_failed(plog_id))
 
     # The interface of plogs
 
@@ -257,7 +266,8 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
         links = self._links.all()
         away = {link.address: link.trouble or "connecting" for link in links if link.state != "up"}
         incomplete = {link.group for link in links if link.state == "down"}  # a connection that was cut is soon back
-        repairer, failed = self._repairer, sum(plog.window.failure is not None for plog in list(self._open.values()))
+        windows = [plog.window for plog in list(self._open.values())]
+        repairer, failed = self._repairer, sum(bool(window.failure and not window.is_decided) for window in windows)
         return ReplicationUse(
             away,
             failed + (repairer.under_replicated if repairer else 0),

@@ -48,8 +48,8 @@ class RepairContext(Protocol):
     def is_open(self, plog_id: PlogId) -> bool:
         """Return whether this owner has the plog open."""
 
-    def lose_replicas(self, plog_id: PlogId, servers: Iterable[int], reason: str) -> None:
-        """Append no more to an open plog: its log continues in another one, and then it is repaired."""
+    def lose_replicas(self, plog_id: PlogId, servers: Iterable[int], reason: str) -> bool:
+        """Append no more to an open plog: its log continues in another one. Return whether it can be repaired now."""
 
 
 class Repairer:
@@ -174,11 +174,10 @@ class Repairer:
             damaged, self._damaged = self._damaged, {}
         for plog_id, servers in damaged.items():
             try:
-                if self._plogs.is_open(plog_id):
-                    self._plogs.lose_replicas(plog_id, servers, "its replica is damaged")
-                    self.note_damaged(plog_id, frozenset(servers))  # again, until the log has left the plog
-                else:
+                if self._plogs.lose_replicas(plog_id, servers, "its replica is damaged"):
                     self._plogs.run_alone(plog_id, note_damaged(plog_id, frozenset(servers)))
+                else:
+                    self.note_damaged(plog_id, frozenset(servers))  # again, until its appends have ended
             except NoSuchPlog:
                 continue
             except StoreFenced:

@@ -47,6 +47,7 @@ class AppendWindow:
         self._sent: deque[SentAppend] = deque()
         self.written = self.committed = 0
         self.closed = False  # it is being sealed
+        self.is_decided = False  # it has failed, and its length is decided, so that repair can copy it
         self.failure: PenstockError | None = None
 
     @property

@@ -47,6 +47,7 @@ from penstock.plog.replicated import (
     read_blocks,
     repair_plog,
 )
+from penstock.plog.replicated._actions import NoteCut
 from penstock.plog.replicated._messages import AppendKept, CreateReplica, InspectReplica
 from penstock.testing import MemoryDisk, SeededRandom
 
@@ -106,6 +107,7 @@ class Servers:
         self.sessions: list[HostSession | None] = [None] * 3
         self.epoch, self.number, self.version = 0, 0, 0
         self.plog_id = plog(bytes(16))
+        self.cuts: list[NoteCut] = []
 
     def host(self, place: int) -> ReplicaHost:
         folder = self.folders[place]
@@ -162,6 +164,8 @@ class Servers:
                         result = self.rows.get(action.plog_id)
                     case WriteRow() | RemoveRow():
                         result = self._change_row(action)
+                    case NoteCut():
+                        self.cuts.append(action)
             except CasConflict as conflict:
                 error = conflict
 
@@ -367,6 +371,17 @@ def test_a_length_that_only_a_damaged_replica_has_is_not_decided(servers: Server
     assert servers.rows[servers.plog_id].row == SealRow(12, (2,))
     assert servers.run(repair_plog(servers.plog_id))
     assert [servers.content(place) for place in range(3)] == [b"acknowledged"] * 3
+
+
+def test_a_cut_that_nobody_can_vouch_for_is_noted(servers: Servers) -> None:
+    """It looks the same as two folders that were set back to older copies, and an operator has to hear of that."""
+    servers.append(servers.create(), b"acknowledged")
+    servers.ask(2, AppendReplica(servers.plog_id.uid_bytes, 12, 9), b"only here")
+    for place in range(3):
+        servers.hosts[place] = servers.host(place)
+    servers.take_over(2)
+    assert servers.decide() == 12
+    assert servers.cuts == [NoteCut(servers.plog_id, 12, 21)]
 
 
 def test_an_empty_replica_of_a_late_creation_is_filled(servers: Servers) -> None:

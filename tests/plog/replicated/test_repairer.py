@@ -50,8 +50,8 @@ class Plogs:
     def is_open(self, plog_id: PlogId) -> bool:
         return False
 
-    def lose_replicas(self, plog_id: PlogId, servers: Iterable[int], reason: str) -> None:
-        raise AssertionError(f"plog {plog_id} is not open")
+    def lose_replicas(self, plog_id: PlogId, servers: Iterable[int], reason: str) -> bool:
+        return True
 
 
 def repairer_of(plogs: Plogs) -> Repairer:

@@ -309,26 +309,29 @@ def test_a_plog_whose_length_was_decided_before_is_not_kept_open(
         assert not plogs.is_open(plog_id)
 
 
-def test_an_idle_plog_whose_server_lost_its_disk_counts_and_is_repaired_once_its_log_goes_on(
-    servers: PlogServers,
-) -> None:
-    """Nothing is appended to it, so nothing fails; an operator sees all the same that it has two replicas."""
+def test_idle_plogs_are_repaired_whose_servers_lose_their_disks_one_after_another(servers: PlogServers) -> None:
+    """Nothing is appended, so nothing fails; a log that is idle for days would lose all that was acknowledged."""
     with servers.oracle() as cpo, servers.open(cpo) as plogs, MetadataManager.open(plogs, cpo, "main") as manager:
         log = manager.log("log")
         log.append(b"begin")
         plog_id = log.tail.plog_id
-        servers.rob(plog_id.group, 0)
-        servers.start(plog_id.group, 0)
-        eventually(lambda: plogs.replication_use.under_replicated > 0)
+        for place in range(3):
+            servers.rob(plog_id.group, place)
+            servers.start(plog_id.group, place)
+            await_sessions(servers, plogs, plog_id.group)
+            replica = servers.folder(plog_id.group, place) / "partition-main" / f"{plog_id.uid}.plog"
+            eventually(replica.exists)
+            eventually(lambda: not plogs.replication_use.under_replicated)
+        assert b"".join(bytes(view) for _, view in log.blocks(0, log.length)) == b"begin"
         log.append(b" and end")
         assert log.tail.plog_id != plog_id
         manager.log("other").append(b"so that the metadata log goes on, too")
-        replica = servers.folder(plog_id.group, 0) / "partition-main" / f"{plog_id.uid}.plog"
-        eventually(lambda: replica.exists() and not plogs.replication_use.under_replicated)
+        assert b"".join(bytes(view) for _, view in log.blocks(0, log.length)) == b"begin and end"
+        eventually(lambda: not plogs.replication_use.under_replicated and not cpo.keys("seal/"))
 
 
 def test_a_damaged_replica_of_an_open_plog_is_replaced(servers: PlogServers) -> None:
-    """A read finds it; the log continues in another plog, and then the replica is copied anew."""
+    """A read finds it, and it is copied anew, though nothing is appended; then the log continues in another plog."""
     with servers.oracle() as cpo, servers.open(cpo) as plogs, MetadataManager.open(plogs, cpo, "main") as manager:
         log = manager.log("log")
         log.append(b"x" * 60_000)
@@ -341,10 +344,11 @@ def test_a_damaged_replica_of_an_open_plog_is_replaced(servers: PlogServers) -> 
         await_sessions(servers, plogs, plog_id.group)
         for _ in range(3):  # one of them asks this server first
             assert bytes(plogs.read(plog_id, 0, 60_000)) == b"x" * 60_000
-        eventually(lambda: plogs.replication_use.under_replicated > 0)
+        eventually(lambda: file.exists() and file.read_bytes() != damaged)
         log.append(b"on")
+        assert log.tail.plog_id != plog_id
+        manager.log("other").append(b"so that the metadata log goes on, too")
         eventually(lambda: not cpo.keys("seal/") and not plogs.replication_use.under_replicated)
-        assert file.read_bytes() != damaged
 
 
 def flip(file: Path, part: bytes) -> None:
