@@ -14,6 +14,7 @@ A server goes round these states, in one thread, until it is stopped:
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 import time
@@ -24,6 +25,7 @@ from urllib.parse import quote
 from penstock.cpo import open_cpo
 from penstock.errors import NoSuchObject, PenstockError
 from penstock.plog.objects import check_settings, check_store
+from penstock.plog.replicated import access_from
 from penstock.ports import Bucket, BucketAddress
 from penstock.server._addresses import listen
 from penstock.server._health import Trouble
@@ -54,6 +56,8 @@ def reachable_plogs(plogs: str, cache: Path) -> str:
     Otherwise an address, a setting or credentials that are wrong would be noticed only when this server has to take
     over.
     """
+    if plogs.startswith(_CLUSTER):
+        access_from(os.environ)
     if plogs.startswith(("file:", _CLUSTER)):
         return plogs
     address = BucketAddress.parse(plogs)

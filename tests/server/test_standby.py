@@ -247,6 +247,23 @@ def test_a_server_with_a_wrong_address_does_not_start(
     assert list(tmp_path.iterdir()) == files
 
 
+@pytest.mark.parametrize("content", [None, "no certificate"], ids=["absent", "invalid"])
+def test_a_server_with_wrong_certificates_for_plog_servers_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    """It would stand by, look well, and could not reach the plog servers when it has to take over."""
+    authority = tmp_path / "ca.crt"
+    if content is not None:
+        authority.write_text(content)
+    monkeypatch.setenv("PENSTOCK_PLOG_CA", str(authority))
+    with open_cpo(f"sqlite:{tmp_path}/cpo.db") as cpo:
+        cpo.register_cluster("plant", {"east": ["a:1", "b:1", "c:1"]})
+    files = list(tmp_path.iterdir())
+    with pytest.raises(BadArgument, match=r"cannot read the certificates in .*ca.crt \(PENSTOCK_PLOG_CA\)"):
+        Server(config_of(tmp_path, "a", plogs="cluster:plant")).__enter__()
+    assert list(tmp_path.iterdir()) == files
+
+
 def test_a_server_is_stopped_while_the_plogs_do_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening a store may wait for a bucket for a minute; what stops servers kills them after some seconds."""
     is_opening, is_answered, opened = threading.Event(), threading.Event(), []

@@ -53,7 +53,7 @@ from penstock.plog.replicated._messages import (
     decode_request,
     encode_header,
 )
-from penstock.plog.replicated._open import open_cluster_plogs, open_group_plogs
+from penstock.plog.replicated._open import access_from, open_cluster_plogs, open_group_plogs
 from penstock.plog.replicated._owned import OwnedPlogs
 from penstock.plog.replicated._plogs import ReplicatedPlogs
 from penstock.plog.replicated._reads import read_blocks
@@ -101,6 +101,7 @@ __all__ = [
     "VersionedRow",
     "Welcome",
     "WriteRow",
+    "access_from",
     "check_replaceable",
     "create_plog",
     "decide_length",
