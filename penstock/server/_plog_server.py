@@ -46,11 +46,12 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo, Lease
     from penstock.plog.replicated import ServerIdentity
 
-__all__ = ["PlogServerSettings", "plog_server_rows", "run_plog_server"]
+__all__ = ["PlogServerSettings", "Presence", "plog_server_rows", "run_plog_server"]
 
 _PRESENCE: Final = "plog-server/"
 _LOG_LINES_MAX: Final = 120
-_TRIES: Final = 8  # until a lease of a server that was killed a moment ago is over
+_TRY_S: Final = LEASE_S / 4
+_TRIES: Final = 10  # until a lease of a server that was killed a moment ago is over, or counts as one that does not end
 _logger: Final = logging.getLogger("penstock.plog_server")
 
 
@@ -188,30 +189,41 @@ def _registered_in(parts: ExitStack, url: str, settings: PlogServerSettings, add
 
 def _hold_lease(parts: ExitStack, cpo: Cpo, identity: ServerIdentity, address: str) -> None:
     name = f"{_PRESENCE}{identity.cluster}/{identity.group}/{identity.server}"
-    presence = _Presence(cpo, name, f"{address} {identity.instance.hex()}")
+    presence = Presence(cpo, name, f"{address} {identity.instance.hex()}")
     parts.callback(presence.release)
     renewal = Periodic(presence.renew, "penstock-plog-lease", every_s=RENEW_S)
     parts.callback(renewal.end)
 
 
-class _Presence:
-    """The lease of a plog server on its identity."""
+class Presence:
+    """The lease of a plog server on its identity; ``pause`` waits for some seconds."""
 
-    def __init__(self, cpo: Cpo, name: str, owner: str) -> None:
+    def __init__(self, cpo: Cpo, name: str, owner: str, *, pause: Callable[[float], object] | None = None) -> None:
         self._cpo, self._name, self._owner = cpo, name, owner
+        self._pause = pause or threading.Event().wait
         self._lease = self._first()
 
     def _first(self) -> Lease:
-        for tries_left in reversed(range(_TRIES)):
-            try:
+        """Acquire the lease as soon as the one of an earlier process is over, or counts as one that does not end.
+
+        The clock of the oracle may have been set back since, by hours. So a lease that is not renewed for more than
+        twice as long as it lasts is released: a server that runs renews its lease all the time.
+        """
+        first = self._cpo.lease(self._name)
+        for _ in range(_TRIES):
+            with suppress(LeaseHeld):
                 return self._cpo.acquire(self._name, self._owner, seconds=LEASE_S)
-            except LeaseHeld as error:
-                if not tries_left:
-                    where = error.owner.partition(" ")[0]
-                    reason = f"another server with the identity of this folder runs at {where}"
-                    raise CpoError(f"{reason}: stop it, or use another folder") from error
-                threading.Event().wait(LEASE_S / 4)
-        raise AssertionError
+            self._pause(_TRY_S)
+        held = self._cpo.lease(self._name)
+        if held is not None and held == first:
+            _logger.warning("the lease %r of %s is not renewed and does not end: releasing it", held.name, held.owner)
+            self._cpo.release(held)
+        try:
+            return self._cpo.acquire(self._name, self._owner, seconds=LEASE_S)
+        except LeaseHeld as error:
+            where = error.owner.partition(" ")[0]
+            reason = f"another server with the identity of this folder runs at {where}"
+            raise CpoError(f"{reason}: stop it, or use another folder") from error
 
     def renew(self) -> None:
         """Renew the lease, or acquire it again."""
