@@ -8,7 +8,6 @@ Stored under ``cluster/NAME`` as one MessagePack map, sorted by group::
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,7 @@ import msgspec
 
 from penstock.cpo._limits import OWNER_SIZE_MAX, check_text
 from penstock.errors import BadArgument, ClusterExists
-from penstock.model import check_name
+from penstock.model import canonical_address, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,11 +38,9 @@ class PersistenceCluster:
         if not groups:
             raise BadArgument(f"invalid cluster {name!r} without groups: use one group or more with its servers")
         checked = {group: _servers(group, servers) for group, servers in groups.items()}
-        for server, count in Counter(server for servers in checked.values() for server in servers).items():
-            if count > 1:
-                raise BadArgument(
-                    f"invalid cluster {name!r}: server {server} is in two groups, and can serve one of them"
-                )
+        twice = _named_twice([server for servers in checked.values() for server in servers])
+        if twice is not None:
+            raise BadArgument(f"invalid cluster {name!r}: server {twice} is in two groups, and can serve one of them")
         return cls(name, MappingProxyType(checked))
 
     def with_group(self, group: str, servers: Sequence[str]) -> PersistenceCluster:
@@ -63,6 +60,8 @@ class PersistenceCluster:
     def with_server(self, new: str, *, in_place_of: str) -> PersistenceCluster:
         """Return the cluster with a server in the place of another one."""
         group = self.group_of(in_place_of)
+        if canonical_address(new) == canonical_address(in_place_of):
+            raise BadArgument(f"server {in_place_of} cannot take its own place: name the new server by another address")
         servers = [new if server == in_place_of else server for server in self.groups[group]]
         return self.of(self.name, {**self.groups, group: servers})
 
@@ -73,9 +72,21 @@ def _servers(group: str, servers: Sequence[str]) -> tuple[str, ...]:
         raise BadArgument(f"invalid servers {servers!r} of group {group!r}: use a list of at least one address")
     for server in servers:
         check_text("server address", server, size_max=OWNER_SIZE_MAX)
-    if len(set(servers)) < len(servers):
-        raise BadArgument(f"invalid servers of group {group!r}: name each server once, as each holds a copy")
+    twice = _named_twice(servers)
+    if twice is not None:
+        raise BadArgument(f"invalid servers of group {group!r}: name {twice} once, as each server holds a copy")
     return tuple(servers)
+
+
+def _named_twice(servers: Sequence[str]) -> str | None:
+    """Return a server that is named twice, if there is one, with both spellings if they differ."""
+    known: dict[str, str] = {}
+    for server in servers:
+        address = canonical_address(server)
+        if address in known:
+            return server if known[address] == server else f"{server}, which is {known[address]},"
+        known[address] = server
+    return None
 
 
 def encode(cluster: PersistenceCluster) -> bytes:

@@ -1,6 +1,6 @@
 """Frozen values that every layer shares."""
 
-from penstock.model._address import split_address
+from penstock.model._address import canonical_address, split_address
 from penstock.model._checks import (
     NAME_SIZE_MAX,
     NUMBER_MAX,
@@ -82,6 +82,7 @@ __all__ = [
     "as_list",
     "as_time",
     "as_watermarks",
+    "canonical_address",
     "check_append_time",
     "check_kind",
     "check_many",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-__all__ = ["split_address"]
+__all__ = ["canonical_address", "split_address"]
 
 _PORT_MAX: Final = 65_535
 _LABEL: Final = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -18,3 +20,20 @@ def split_address(text: str) -> tuple[str, int] | None:
     if found is None or int(found["port"]) > _PORT_MAX:
         return None
     return found["host"].strip("[]"), int(found["port"])
+
+
+def canonical_address(text: str) -> str:
+    """Return the one spelling that stands for all spellings of an address; a text that is none is returned as it is.
+
+    Names are not looked up: only ``localhost`` is known to be 127.0.0.1.
+    """
+    found = split_address(text)
+    if found is None:
+        return text
+    host, port = found[0].lower(), found[1]
+    if host == "localhost":
+        host = "127.0.0.1"
+    with suppress(ValueError):  # it is a name
+        ip = ip_address(host)
+        host = str((isinstance(ip, IPv6Address) and ip.ipv4_mapped) or ip)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -130,6 +130,26 @@ def test_a_cluster_has_groups_of_three_servers_and_status_shows_what_they_lack(c
     assert lines[5] == "c:2\taway\tplant/west\t-\t-\t-\t1\t-\t-"
 
 
+@pytest.mark.parametrize(
+    "servers", ["a:1,A:1,b:1", "127.0.0.1:1,127.0.0.1:01,b:1", "localhost:1,127.0.0.1:1,b:1", "[::1]:1,[0::1]:1,b:1"]
+)
+def test_a_server_in_two_spellings_is_refused(call: Call, tmp_path: Path, servers: str) -> None:
+    """It would count as two servers of the three, and hold two of the three copies."""
+    url = f"sqlite:{tmp_path}/cpo.db"
+    first, second, third = servers.split(",")
+    same_group = call("cluster", "create", "plant", f"east={servers}", "--cpo", url)
+    assert (same_group.code, f"name {second}, which is {first}, once" in same_group.err) == (2, True), same_group.err
+    two_groups = (f"east={first},{third},c:1", f"west={second},d:1,e:1")
+    refused = call("cluster", "create", "plant", *two_groups, "--cpo", url)
+    assert (refused.code, f"{second}, which is {first}, is in two groups" in refused.err) == (2, True), refused.err
+    assert call("cluster", "create", "plant", two_groups[0], "--cpo", url).code == 0
+    refused = call("cluster", "add-group", "plant", two_groups[1], "--cpo", url)
+    assert (refused.code, "is in two groups" in refused.err) == (2, True), refused.err
+    for new in (first, second):
+        refused = call("cluster", "replace-server", "plant", first, new, "--force", "--cpo", url)
+        assert (refused.code, f"server {first} cannot take its own place" in refused.err) == (2, True), refused.err
+
+
 def test_a_plog_server_that_is_not_registered_does_not_start_and_binds_no_folder(call: Call, tmp_path: Path) -> None:
     """No owner would ever come to it, and the corrected command has to work with the same folder."""
     url, address = f"sqlite:{tmp_path}/cpo.db", f"127.0.0.1:{free_port()}"
