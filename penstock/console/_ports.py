@@ -128,7 +128,7 @@ class ClusterRow(NamedTuple):
     """A server of the cluster; times are seconds since 1970."""
 
     address: str
-    role: Literal["owner", "standby", "plog-server", "away"]
+    role: Literal["owner", "standby", "plog-server", "unwritable", "away"]
     part: str | None
     since: float | None
     until: float | None

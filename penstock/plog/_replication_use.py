@@ -13,7 +13,8 @@ __all__ = ["ReplicationUse"]
 class ReplicationUse(NamedTuple):
     """Servers that are away, with the reasons; plogs without three good replicas; bytes that repair has copied.
 
-    ``has_complete_group`` says whether new plogs can be created: a group for that has no server that is away.
+    A server whose disk is full or fails is away, too. ``has_complete_group`` says whether new plogs can be created: a
+    group for that has no server that is away.
     """
 
     away: Mapping[str, str]

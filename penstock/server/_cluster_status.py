@@ -9,6 +9,7 @@ from msgspec.structs import astuple
 from penstock.errors import NoCluster
 from penstock.server._leases import cluster_servers
 from penstock.server._plog_server import plog_server_rows
+from penstock.server._scrub_report import role_of
 from penstock.wire import ClusterMember
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def cluster_members(cpo: Cpo) -> list[ClusterMember]:
     plog_servers = [
         ClusterMember(
             server.address,
-            "plog-server" if server.is_running else "away",
+            role_of(server.scrub, is_running=server.is_running),
             f"{server.cluster}/{server.group}",
             until=round(server.until * 1000) if server.is_running else None,
             repair=server.under_replicated,

@@ -18,6 +18,7 @@ from penstock.server._limits import QuotaKind
 from penstock.server._permissions import ANONYMOUS, check_stream, may_see
 from penstock.server._plog_server import plog_server_rows
 from penstock.server._quotas import Quota
+from penstock.server._scrub_report import role_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -180,7 +181,7 @@ class ConsoleFigures:
         plogs = [
             ClusterRow(
                 address=server.address,
-                role="plog-server" if server.is_running else "away",
+                role=role_of(server.scrub, is_running=server.is_running),
                 part=f"{server.cluster}/{server.group}",
                 since=None,
                 until=server.until if server.is_running else None,

@@ -226,7 +226,8 @@ def _bucket_metrics(use: BucketUse) -> Iterable[Metric]:
 
 
 def _replication_metrics(use: ReplicationUse) -> Iterable[Metric]:
-    yield _gauge("penstock_plog_servers_away", "Plog servers that do not answer this owner.", {"": len(use.away)})
+    about = "Plog servers that do not answer this owner, or take no writes."
+    yield _gauge("penstock_plog_servers_away", about, {"": len(use.away)})
     about = "Plogs that do not have three good replicas."
     yield _gauge("penstock_under_replicated_plogs", about, {"": use.under_replicated})
     about = "Bytes that were copied to repair replicas."

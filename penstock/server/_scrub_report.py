@@ -1,8 +1,8 @@
-"""What a plog server tells the oracle about its scrub, for ``penstock cluster status``: one small row a server."""
+"""What a plog server tells the oracle about its disk, for ``penstock cluster status``: one small row a server."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -13,17 +13,28 @@ if TYPE_CHECKING:
     from penstock.plog.replicated import ServerIdentity
     from penstock.plog.server import PlogServer
 
-__all__ = ["REPORT_S", "ScrubReport", "ScrubRow", "scrub_rows"]
+__all__ = ["REPORT_S", "ScrubReport", "ScrubRow", "role_of", "scrub_rows"]
 
 REPORT_S: Final = 10.0  # between two looks; only what has changed is written
 _ROWS: Final = "scrub/"
 
 
 class ScrubRow(msgspec.Struct, frozen=True, array_like=True):
-    """How far the present scrub of a server is, in percent, and how many damaged replicas wait to be replaced."""
+    """How far the present scrub of a server is, in percent, and how many damaged replicas wait to be replaced.
+
+    ``takes_writes`` is False if its disk has refused the last write, because it is full or fails.
+    """
 
     percent: int
     damaged: int
+    takes_writes: bool = True
+
+
+def role_of(row: ScrubRow | None, *, is_running: bool) -> Literal["plog-server", "unwritable", "away"]:
+    """Return the role of a plog server in lists of servers."""
+    if not is_running:
+        return "away"
+    return "plog-server" if row is None or row.takes_writes else "unwritable"
 
 
 class ScrubReport:
@@ -37,7 +48,9 @@ class ScrubReport:
     def write(self) -> None:
         """Write the row, if it has changed; whoever else writes it has another view of the same server."""
         scrubber = self._server.scrubber
-        row = ScrubRow(int(scrubber.figures.progress * 100), scrubber.damaged())
+        partitions = self._server.folder.partitions().values()
+        takes_writes = all(partition.replicas.takes_writes for partition in partitions)
+        row = ScrubRow(int(scrubber.figures.progress * 100), scrubber.damaged(), takes_writes)
         if row == self._written:
             return
         stored = self._cpo.get(self._key)

@@ -14,13 +14,15 @@ __all__ = ["ClusterMember", "unpack_members"]
 class ClusterMember(msgspec.Struct, frozen=True, array_like=True):
     """A server; what does not apply to its role is None. Times are milliseconds since 1970.
 
+    An "unwritable" server is a plog server whose disk is full or fails.
+
     ``partition`` is what an owner owns, or the cluster and group of a plog server. ``repair`` is the number of plogs
     of its group that do not have three good replicas; ``scrub`` the percentage of its replicas that the present scrub
     has read, and ``damaged`` the number of damaged ones that it has found and that are not replaced yet.
     """
 
     server: str
-    role: Literal["owner", "standby", "plog-server", "away"]
+    role: Literal["owner", "standby", "plog-server", "unwritable", "away"]
     partition: str | None
     since: int | None = None
     until: int | None = None

@@ -31,9 +31,10 @@ def status(
     Name a server, or several, with --store penstock://host:port[,host:port]: the owner of the store answers users who
     may read all streams. While no server owns the store, or without a user, name its control plane oracle with --cpo.
 
-    Plog servers of registered clusters follow: a server that is away shows no time. "repair" is the number of plogs of
-    its group that do not have three good replicas, "scrub" the percentage of its replicas that the present scrub has
-    read, and "damaged" the number of damaged ones that it has found and that are not replaced yet.
+    Plog servers of registered clusters follow: a server that is away shows no time, and the disk of one that is
+    "unwritable" is full or fails. "repair" is the number of plogs of its group that do not have three good replicas,
+    "scrub" the percentage of its replicas that the present scrub has read, and "damaged" the number of damaged ones that
+    were found and that are not replaced yet.
     """
     import msgspec
 

@@ -66,7 +66,7 @@ export function healthPage({ main, signal, failed }) {
   }, failed);
 }
 
-const ROLES = { owner: ["owns the store", "good"], standby: ["stands by", "accent"], "plog-server": ["plog server", "good"], away: ["away", "bad"] };
+const ROLES = { owner: ["owns the store", "good"], standby: ["stands by", "accent"], "plog-server": ["plog server", "good"], unwritable: ["takes no writes", "bad"], away: ["away", "bad"] };
 
 export function clusterPage({ main, signal, failed }) {
   document.title = "Cluster · Penstock";

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.plog._journal import SyncTimes
     from penstock.plog.replicated._actions import ServerAnswer
+    from penstock.plog.replicated._disks import RefusingDisks
     from penstock.plog.replicated._link import ServerLink
     from penstock.plog.replicated._reader import AnswerReader
     from penstock.plog.replicated._window import AppendWindow, SentAppend
@@ -66,11 +67,12 @@ class OpenReplicatedPlog:
         window: AppendWindow,
         links: tuple[ServerLink, ...],
         reader: AnswerReader,
+        disks: RefusingDisks,
         *,
         times: SyncTimes,
         on_failure: Callable[[OpenReplicatedPlog], None],
     ) -> None:
-        self.window, self.links, self._reader = window, links, reader
+        self.window, self.links, self._reader, self._disks = window, links, reader, disks
         self._times, self._on_failure = times, on_failure
         self.lock = threading.Lock()
         self._send_lock = threading.Lock()
@@ -106,6 +108,7 @@ class OpenReplicatedPlog:
     def _answered(self, place: int, answer: ServerAnswer | None) -> None:
         if answer is None:
             return  # the connection is lost: the next session repeats the append, or the server is given up
+        self._disks.note(self.window.plog_id.group, place, answer.message)
         with self.lock:
             window = self.window
             before = window.committed

@@ -34,6 +34,7 @@ from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo
 from penstock.plog._replication_use import ReplicationUse
 from penstock.plog.replicated._actions import Ask, AwaitQuiet, NoteCopied, NoteCut, ReadRow, RemoveRow, WriteRow
 from penstock.plog.replicated._appends import OpenReplicatedPlog, committed_offsets
+from penstock.plog.replicated._disks import RefusingDisks, servers_away
 from penstock.plog.replicated._groups import GroupChoice
 from penstock.plog.replicated._link import LinkObserver, ServerAccess, ServerLink
 from penstock.plog.replicated._links import GroupLinks
@@ -94,6 +95,7 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
         self._failure: PenstockError | None = None
         self.syncs: Final = SyncTimes()
         self._repairer = None if rows is None else Repairer(self, rows, cluster=cluster)
+        self._disks = RefusingDisks(groups, self.run)
         for group, servers in groups.items():
             if len(servers) != REPLICAS:
                 raise BadArgument(f"invalid group {group!r} of {len(servers)} servers: a group has {REPLICAS}")
@@ -126,6 +128,7 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
         for link in self._links.all():
             if link.refusal is not None:
                 raise link.refusal
+        self._disks.start()
         if self._repairer is not None:
             self._repairer.start()
 
@@ -137,10 +140,11 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
         for (group, other), (name, _) in self._servers.items():
             if group == link.group and other != link.place and name == welcome.server:
                 raise PlogServerRefused(link.address, reason=f"server {name} is in group {group} twice")
-        has_started = self._servers.get(place) != server
-        self._servers[place] = server
-        if self._repairer is not None and has_started:
-            self._repairer.note_started(link.group)
+        if self._servers.get(place) != server:
+            self._servers[place] = server
+            self._disks.restarted(*place)
+            if self._repairer is not None:
+                self._repairer.note_started(link.group)
         for plog in self._open_in(link.group):
             plog.repeat(link.place)
 
@@ -194,7 +198,7 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
     def _act(self, action: Any) -> Any:  # noqa: ANN401 - each action has its own result
         match action:
             case Ask():
-                return self._links.ask(action)
+                return self._disks.noted(action, self._links.ask(action))
             case AwaitQuiet():
                 plog = self._open.get(action.plog_id)
                 return None if plog is None else plog.quiesce()
@@ -263,17 +267,11 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
     @property
     def replication_use(self) -> ReplicationUse:
         """Return the state of the servers and of repair."""
-        links = self._links.all()
-        away = {link.address: link.trouble or "connecting" for link in links if link.state != "up"}
-        incomplete = {link.group for link in links if link.state == "down"}  # a connection that was cut is soon back
+        away, incomplete = servers_away(self._links.all(), self._disks)
         windows = [plog.window for plog in list(self._open.values())]
         repairer, failed = self._repairer, sum(bool(window.failure and not window.is_decided) for window in windows)
-        return ReplicationUse(
-            away,
-            failed + (repairer.under_replicated if repairer else 0),
-            repairer.copied_size if repairer else 0,
-            len(incomplete) < len(self._choice.groups),
-        )
+        waiting, copied = (repairer.under_replicated, repairer.copied_size) if repairer else (0, 0)
+        return ReplicationUse(away, failed + waiting, copied, len(incomplete) < len(self._choice.groups))
 
     def check_running(self) -> None:
         """Raise the ``StoreFenced`` that ended this owner, if one did."""
@@ -311,7 +309,7 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
         yield from self._owned.create(plog_id, size)
         window = self._owned.windows[plog_id]
         self._open[plog_id] = OpenReplicatedPlog(
-            window, links, self._reader, times=self.syncs, on_failure=self._plog_failed
+            window, links, self._reader, self._disks, times=self.syncs, on_failure=self._plog_failed
         )
 
     @uninterrupted
@@ -438,6 +436,7 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
     @uninterrupted
     def close(self) -> None:
         """Wait for appends under way, and end the sessions. Closing again does nothing."""
+        self._disks.close()
         if self._repairer is not None:
             self._repairer.close()
         for plog in list(self._open.values()):

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.plog.replicated import Answer, FrameConnection, ReplicatedPlogs
-    from penstock.plog.server._folder import PartitionReplicas
+    from penstock.plog.server._replicas import PartitionReplicas
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from penstock.model import PlogId
     from penstock.plog.replicated import ReplicatedPlogs
-    from penstock.plog.server._folder import HostedPartition, PartitionReplicas
+    from penstock.plog.server._folder import HostedPartition
+    from penstock.plog.server._replicas import PartitionReplicas
     from penstock.ports import File
 
 DATA = b"0123456789" * 1000

@@ -25,7 +25,7 @@ from penstock.plog.replicated import (
     pack_frame,
 )
 from penstock.plog.replicated._link import open_session
-from penstock.plog.server._folder import PartitionReplicas
+from penstock.plog.server._replicas import PartitionReplicas
 from tests.plog_servers import PlogServers
 from tests.server.apart import eventually
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.model import PlogId
     from penstock.plog.replicated import ReplicatedPlogs
-    from penstock.plog.server._folder import PartitionReplicas
+    from penstock.plog.server._replicas import PartitionReplicas
 
 QUICK = ScrubSettings(period_s=0.01, rate=1 << 30)
 DATA = [b"first", b"\x00" * 100, b"x" * (READ_SIZE + 50), b"y" * 700_000, b"z" * 700_000, b"last"]
