@@ -33,8 +33,8 @@ def status(
 
     Plog servers of registered clusters follow: a server that is away shows no time, and the disk of one that is
     "unwritable" is full or fails. "repair" is the number of plogs of its group that do not have three good replicas,
-    "scrub" the percentage of its replicas that the present scrub has read, and "damaged" the number of damaged ones that
-    were found and that are not replaced yet.
+    "scrub" the percentage of its replicas that the present scrub has read, and "damaged" the number of damaged ones
+    that were found and that are not replaced yet.
     """
     import msgspec
 
