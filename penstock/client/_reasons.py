@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-from contextlib import suppress
 from typing import Final
 
 from penstock.errors import BadArgument
+from penstock.ports import speaks_tls
 
 __all__ = ["check_certificates", "reason_in_words", "without_context"]
 
-_PROBE_S: Final = 2.0
 _CONTEXT: Final = ". gRPC client debug context"
 _SIGNS: Final = (
     ("wrong version number", "the server does not use TLS: leave out tls_ca and tls, or pass tls=False"),
@@ -48,19 +46,9 @@ def reason_in_words(message: str, *, host: str, port: int, tls: bool, tls_ca: st
             "its certificate is not signed by an authority that this machine trusts: "
             "make tls_ca a copy of its server.crt"
         )
-    if not tls and _speaks_tls(host, port):
+    if not tls and speaks_tls(host, port):
         return "the server uses TLS: make tls_ca a copy of its server.crt, or pass tls=True"
     return _STANDS_BY if any(sign in message for sign in _CLOSED) else message
-
-
-def _speaks_tls(host: str, port: int) -> bool:
-    """Ask: a server that is spoken to without TLS only hangs up, as it does for many reasons."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with suppress(OSError), socket.create_connection((host.strip("[]"), port), timeout=_PROBE_S) as plain:
-        context.wrap_socket(plain, server_hostname=None).close()
-        return True
-    return False
 
 
 def check_certificates(path: str, pem: bytes) -> None:

@@ -12,7 +12,7 @@ from penstock.ports._disk import Bytes, Disk, File, OsDisk, OsFile, check_no_fil
 from penstock.ports._interruption import interruptible, interruption_point, opened, uninterrupted
 from penstock.ports._objects import Objects, StoredObject
 from penstock.ports._request_counts import RequestCount, RequestKind
-from penstock.ports._sockets import copied_socket
+from penstock.ports._sockets import copied_socket, speaks_tls
 
 __all__ = [
     "Bucket",
@@ -37,6 +37,7 @@ __all__ = [
     "map_file",
     "opened",
     "owner_name",
+    "speaks_tls",
     "uninterrupted",
     "write_all",
 ]

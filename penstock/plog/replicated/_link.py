@@ -19,6 +19,7 @@ from penstock.plog.replicated._actions import ServerAnswer
 from penstock.plog.replicated._frames import FrameConnection, FrameError, pack_frame
 from penstock.plog.replicated._messages import Hello, Refusal, Welcome, decode_answer, encode_header
 from penstock.plog.replicated._refusals import fenced_by
+from penstock.plog.replicated._tls import lost_reason, secured
 
 if TYPE_CHECKING:
     import ssl
@@ -55,11 +56,12 @@ def open_session(address: str, hello: Hello, access: ServerAccess) -> tuple[Fram
     ``OSError`` if it is not there, or its disk fails; ``StoreFenced`` if there is a newer owner; ``PlogServerRefused``
     if it does not accept this client.
     """
-    host, _, port = address.rpartition(":")
-    raw = socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S)
+    name, _, number = address.rpartition(":")
+    host, port = name.strip("[]"), int(number)
+    raw = socket.create_connection((host, port), timeout=_CONNECT_S)
     try:
         if access.tls is not None:
-            raw = access.tls.wrap_socket(raw, server_hostname=host.strip("[]"))
+            raw = secured(raw, host, access.tls)
         connection = FrameConnection(raw)
         connection.send(pack_frame(encode_header(1, hello)), timeout_s=_SEND_S)
         frame = _received(connection)
@@ -69,9 +71,9 @@ def open_session(address: str, hello: Hello, access: ServerAccess) -> tuple[Fram
     except (FrameError, BadArgument) as error:
         raw.close()
         raise PlogServerRefused(address, reason=str(error)) from error
-    except EOFError as error:
+    except (EOFError, ConnectionError) as error:
         raw.close()
-        raise ConnectionError(str(error)) from error
+        raise ConnectionError(lost_reason(error, host, port, uses_tls=access.tls is not None)) from error
     except BaseException:
         raw.close()
         raise

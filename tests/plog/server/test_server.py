@@ -238,10 +238,16 @@ def test_wrong_passwords_and_wrong_certificates_open_no_session(tmp_path: Path) 
         assert "right password" not in repr(ServerAccess("reader", "right password"))
         with pytest.raises(GroupUnavailable, match="certificate"):
             open_group_plogs(group, access=ServerAccess("owner", "right password", ssl.create_default_context()))
-        with pytest.raises((GroupUnavailable, PlogServerRefused)):
+        with pytest.raises(GroupUnavailable, match="the server uses TLS: set PENSTOCK_PLOG_CA"):
             open_group_plogs(group, access=ServerAccess("owner", "right password"))
         with open_group_plogs(group, access=ServerAccess("owner", "right password", trusting)) as plogs:
             plog_id, data = plogs.create(size=4 << 20), bytes(range(256)) * 4096
             pending = [plogs.submit(plog_id, len(data) * number, data) for number in range(4)]
             assert pending[-1].result() == 4 * len(data)
             assert bytes(plogs.read(plog_id, len(data), len(data))) == data
+
+
+def test_an_owner_with_tls_is_told_that_a_server_does_not_use_it(servers: PlogServers) -> None:
+    """TLS itself only says that the connection has ended, as it does for many reasons."""
+    with pytest.raises(GroupUnavailable, match="does not seem to use TLS, which PENSTOCK_PLOG_CA asks for"):
+        open_group_plogs(",".join(servers.addresses("main")), access=ServerAccess(tls=ssl.create_default_context()))
