@@ -124,6 +124,7 @@ class Repairer:
             self._to_list.discard(group)  # a server that starts from now on has it looked through again
             try:
                 is_listed = self._list_group(group)
+                self._ask_group(group)  # a server finds damage when it opens its folder
             except StoreFenced:
                 raise
             except PenstockError as error:
@@ -166,8 +167,11 @@ class Repairer:
         self._asked_at = time.monotonic()
         for group in sorted(self._groups):
             if self._plogs.is_up(group):
-                for uid, servers in self._plogs.run(list_damaged(group)).items():
-                    self.note_damaged(PlogId(self._cluster, group, uid.hex()), frozenset(servers))
+                self._ask_group(group)
+
+    def _ask_group(self, group: str) -> None:
+        for uid, servers in self._plogs.run(list_damaged(group)).items():
+            self.note_damaged(PlogId(self._cluster, group, uid.hex()), frozenset(servers))
 
     def _note_all_damaged(self) -> None:
         with self._changed:

@@ -79,6 +79,23 @@ def test_a_damaged_replica_is_replaced_after_the_start(servers: PlogServers, siz
             assert b"".join(bytes(view) for _, view in replicas.blocks(bad, 0, len(DATA))) == DATA
 
 
+def test_a_replica_that_lacks_a_few_bytes_is_replaced_at_once(
+    servers: PlogServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its head and its size look well, so it is not missing: the owner has to ask, and not only after 10 seconds."""
+    monkeypatch.setattr(_repairer, "_ASK_DAMAGED_S", 600.0)
+    with servers.oracle() as cpo:
+        with servers.open(cpo) as plogs:
+            plog_id = plogs.create(size=1 << 20)
+            plogs.append(plog_id, 0, SMALL)
+            plogs.append(plog_id, len(SMALL), LARGE)
+            plogs.seal(plog_id, len(DATA))
+            damage(servers, plog_id, size=4096 + 2 * 20 + len(DATA) - 10)
+        servers.start("main", 0)
+        with servers.open(cpo) as plogs:
+            eventually(lambda: plogs.replication_use.copied_size == len(DATA) and not cpo.keys("seal/"))
+
+
 def test_an_open_replica_that_is_damaged_stays_so_until_it_is_replaced(
     servers: PlogServers, caplog: pytest.LogCaptureFixture
 ) -> None:
