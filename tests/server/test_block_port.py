@@ -133,6 +133,17 @@ def test_small_blocks_large_blocks_and_reads_go_over_the_port(store: Engine, mon
     assert set(used) == {"exchange", "put", "blocks"}
 
 
+def test_an_event_that_is_waited_for_with_a_time_limit_is_sent_at_once(
+    store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread in the background sends it, which otherwise waits a moment for more."""
+    monkeypatch.setattr("penstock.stream.write._flush.LINGER_S", 1000.0)
+    with served(store) as service, client_of(service) as far, far.writer(STREAM) as writer:
+        for event in (b"first", b"second"):
+            writer.write_event(event).result(WAIT_S)
+    assert events_of(store) == [b"first", b"second"]
+
+
 def test_a_read_that_is_broken_off_leaves_nothing_for_the_next(store: Engine) -> None:
     """What the server still sends of it would be taken for the answer to another request."""
     with store.writer(STREAM) as writer:

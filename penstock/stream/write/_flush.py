@@ -120,7 +120,7 @@ class Flusher:
         wake_up, is_remote = WakeUp(), self._host.is_remote
         run.when_done(wake_up.notify)
         if is_remote:
-            self._host.pump.add(self._writer)
+            self._host.pump.add(self._writer, at_once=True)
         else:
             threading.Thread(target=self.drive, args=(run, None), name="penstock-flush", daemon=True).start()
         slack = ANSWER_SLACK_S if is_remote or timeout <= 0 else 0.0  # without any time it is flushed, too
@@ -300,17 +300,19 @@ class Pump:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wake_up = WakeUp()
+        self._wake_up, self._linger = WakeUp(), WakeUp()
         self._waiting: dict[Pumped, None] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def add(self, writer: Pumped) -> None:
-        """Flush what the writer has, a moment later."""
+    def add(self, writer: Pumped, *, at_once: bool = False) -> None:
+        """Flush what the writer has, a moment later, or now because a caller waits for it."""
         with self._lock:
             self._waiting[writer] = None
             if self._thread is None and not self._closed:
                 self._start()
+        if at_once:
+            self._linger.notify()
         self._wake_up.notify()
 
     @uninterrupted
@@ -325,13 +327,12 @@ class Pump:
         return threading.current_thread() is self._thread
 
     def _work(self) -> None:
-        linger = WakeUp()  # never notified: it only measures the time
         while True:
             if not self._waiting:
                 self._wake_up.wait(None)
             if self._closed:
                 return
-            linger.wait(LINGER_S)
+            self._linger.wait(LINGER_S)
             with self._lock:
                 waiting, self._waiting = self._waiting, {}
             busy = [writer for writer in waiting if _pumped(writer)]
@@ -342,6 +343,7 @@ class Pump:
         """End the thread; what is buffered stays where it is."""
         with self._lock:
             self._closed, thread = True, self._thread
+        self._linger.notify()
         self._wake_up.notify()
         if thread is not None and thread is not threading.current_thread():
             thread.join()

@@ -45,6 +45,17 @@ def test_it_comes_again_until_nothing_is_left_and_again_when_it_is_asked() -> No
     assert (first.left, second.left) == (0, -1)
 
 
+def test_it_does_not_linger_where_a_caller_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An acknowledgement from a server, waited for with a time limit, took six times as long as one without."""
+    monkeypatch.setattr("penstock.stream.write._flush.LINGER_S", 1000.0)
+    pump, first, second = Pump(), _Pumped(1), _Pumped(1)
+    pump.add(first, at_once=True)
+    assert first.rests.wait(LONG)
+    pump.add(second, at_once=True)
+    assert second.rests.wait(LONG)
+    pump.close()
+
+
 def test_a_writer_in_use_wakes_it_once(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that nothing was written to since it came asks for it with the next event."""
     store.create_stream(STREAM)
