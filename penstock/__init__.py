@@ -31,6 +31,7 @@ from penstock.model import (
     TimeWindow,
     Watermark,
     check_kind,
+    is_folder,
 )
 
 if TYPE_CHECKING:
@@ -126,8 +127,6 @@ def connect(
     An argument that has no meaning for the kind of address, such as ``user`` for a folder, is a ``BadArgument``; only
     ``own=False`` is accepted for a server, too, which this process never owns.
     """
-    from penstock.embedded import is_folder, open_store  # noqa: PLC0415 - importing penstock stays quick
-
     check_kind("exclusive", exclusive, bool)
     check_kind("own", own, bool)
     login = {"user": user, "password": password, "token": token, "tls": tls, "tls_ca": tls_ca}
@@ -149,6 +148,8 @@ def connect(
     if address == "memory:":
         _refuse("a store in memory", {"exclusive": exclusive or None, "own": None if own else own, **for_server})
     if not is_folder(address):
+        from penstock.embedded import open_store  # noqa: PLC0415 - importing penstock stays quick, as below
+
         return open_store(address, maintenance_interval_s=maintenance_interval_s)
     _refuse("a folder", for_server)
     from penstock.errors import BadArgument  # noqa: PLC0415

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.cpo import open_cpo
 from penstock.errors import BadArgument, CasConflict, StorageUnusable, StoreLocked
 from penstock.log import MetadataManager
-from penstock.model import check_positive
+from penstock.model import PLOGS_FOLDER, check_positive
 from penstock.plog import open_plogs
 from penstock.ports import opened
 from penstock.stream import MAINTENANCE_INTERVAL_S, Engine
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from penstock.log import PlogSizes
     from penstock.ports import Clock
 
-__all__ = ["PARTITION", "PLOGS_FOLDER", "has_store", "is_folder", "open_store", "open_store_at"]
+__all__ = ["PARTITION", "open_store", "open_store_at"]
 
 PARTITION: Final = "main"
 """The name of the only partition of a store."""
-PLOGS_FOLDER: Final = "plogs"
-"""Where the plogs are, in the folder of a store."""
 _STORE_ID: Final = f"store/{PARTITION}"  # a key of the oracle
 _STORE_ID_SIZE: Final = 16
 
@@ -113,18 +111,6 @@ def _check_same_store(plogs: str, oracle: Cpo) -> None:
             "one of the two addresses is wrong, or the oracle was lost"
         )
         raise StorageUnusable(plogs.partition("?")[0], reason=reason)
-
-
-def is_folder(address: object) -> bool:
-    """Whether an address is that of a folder."""
-    return isinstance(address, PathLike) or (
-        isinstance(address, str) and address not in ("", "memory:") and "://" not in address
-    )
-
-
-def has_store(folder: Path) -> bool:
-    """Whether a store was made in a folder, and is still there."""
-    return (folder / PLOGS_FOLDER).is_dir()
 
 
 def _urls(address: object) -> tuple[str, str]:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+import penstock
 from penstock.cli._requirements import parse_requirements
 from tests.sources import ROOT, python_files, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from pathlib import Path
 
 PROJECT: Final[dict[str, Any]] = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text())["project"]
 OPTIONAL: Final = {  # folders that may use more than what is always installed
@@ -108,6 +110,19 @@ def test_what_plans_a_query_does_not_wait_for_pandas() -> None:
     """Spark starts a process for every query that reads a stream, and pandas would be half of what it imports."""
     code = "import sys, penstock.spark; assert 'pandas' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_client_of_a_shared_folder_does_not_import_the_engine(tmp_path: Path) -> None:
+    """Every task of Spark starts as such a client, and the engine would be a fifth of what it imports."""
+    code = (
+        "import sys, penstock\n"
+        f"store = penstock.connect({str(tmp_path)!r}, own=False)\n"
+        "store.streams(), store.close()\n"
+        "engine = {'penstock.embedded', 'penstock.stream.engine', 'penstock.plog.replicated', 'sqlalchemy'}\n"
+        "sys.exit(str(engine & set(sys.modules)) if engine & set(sys.modules) else 0)"
+    )
+    with penstock.connect(tmp_path):
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_console_can_be_asked_for_by_its_name() -> None:

@@ -26,7 +26,7 @@ from penstock.backup._snapshots import blocks_of, take_snapshot
 from penstock.backup._target import BackupTarget, open_target
 from penstock.backup._verify import verify_backup
 from penstock.cpo import open_cpo
-from penstock.embedded import PARTITION, PLOGS_FOLDER, has_store
+from penstock.embedded import PARTITION
 from penstock.errors import (
     BackupCorrupt,
     BadArgument,
@@ -37,7 +37,7 @@ from penstock.errors import (
     PlogCorrupt,
 )
 from penstock.log import READ_LIMIT, MetadataManager
-from penstock.model import PlogId
+from penstock.model import PLOGS_FOLDER, PlogId, has_store
 from penstock.plog import FORMAT_NAME, FilePlogs, check_raw, plog_file
 from penstock.ports import OsDisk
 from penstock.stream import Engine

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 from penstock.backup._target import BackupTarget, open_target
 from penstock.backup._verify import read_place
 from penstock.cpo import open_cpo
-from penstock.embedded import PARTITION, PLOGS_FOLDER
+from penstock.embedded import PARTITION
 from penstock.errors import BackupCorrupt, BadArgument, DiskFailed, FolderInUse, FolderUnusable, NoSuchPoint
-from penstock.model import PlogId
+from penstock.model import PLOGS_FOLDER, PlogId
 from penstock.plog import FilePlogs, RawBlocks, check_raw, disk_refusal, plog_file, plog_head
 from penstock.ports import OsDisk, check_no_file, write_all
 

@@ -12,7 +12,7 @@ import typer
 from penstock.cli._output import fail
 from penstock.cli._values import is_time, parse_append_time
 from penstock.errors import BadArgument
-from penstock.model import shown
+from penstock.model import is_folder, shown
 from penstock.ports import check_no_file
 
 if TYPE_CHECKING:
@@ -39,16 +39,12 @@ StoreOption = Annotated[
 
 def existing_store(address: str, *, named_by: str = "--store") -> Store:
     """Open an existing store; a command that only reads does not create one."""
-    if _is_folder(address) and not _has_store(address):
+    if is_folder(address) and not _has_store(address):
         check_no_file(address)
         if address.startswith("penstock:"):
             fail(f"invalid address {address}: use penstock://host:port")
         fail(f"no store in {address}: name one with {named_by}, or create one with penstock stream create")
     return new_store(address)
-
-
-def _is_folder(address: str) -> bool:
-    return "://" not in address and address not in ("", "memory:")
 
 
 def _has_store(folder: str) -> bool:
@@ -69,7 +65,7 @@ def new_store(address: str) -> Store:
 
         with in_options(), _noticed_search(address):
             return penstock.connect(address, **credentials())
-    return penstock.connect(address, own=_is_folder(address) and not _has_store(address))
+    return penstock.connect(address, own=is_folder(address) and not _has_store(address))
 
 
 @contextmanager

@@ -17,9 +17,9 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from penstock.model import PLOGS_FOLDER
 from penstock.plog import copy_located, folder_place, read_located
 from penstock.ports import map_file
-from penstock.wire import PLOGS_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

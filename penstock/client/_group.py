@@ -11,6 +11,7 @@ from penstock.client._membership import RemoteMembership
 from penstock.deadlines import DeadlineExceeded, within
 from penstock.errors import CheckpointFailed
 from penstock.model import (
+    GROUP_PLACES,
     Checkpoint,
     Position,
     StreamCut,
@@ -20,9 +21,9 @@ from penstock.model import (
     check_name,
     check_timeout,
     check_whole,
+    is_time,
 )
 from penstock.store import CHECKPOINT_TIMEOUT_S, EVENT_SIZE_DEFAULT, ReaderGroup
-from penstock.stream.group import GROUP_PLACES, is_time
 from penstock.stream.read import Reader, ReaderMember
 from penstock.wire.operations import groups
 

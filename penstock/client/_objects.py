@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import BadArgument, NoSuchObject, PlogCorrupt
 from penstock.model import check_kind
 from penstock.plog import read_extents
-from penstock.plog.objects import check_store, open_cache
 from penstock.ports import Bucket, BucketAddress
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ class PlogObjects:
     """Reads blocks from objects, through a cache. Threads may share it."""
 
     def __init__(self, address: str, options: Mapping[str, str] | None = None) -> None:
+        from penstock.plog.objects import check_store, open_cache  # noqa: PLC0415 - few clients read a bucket
+
         parsed = BucketAddress.parse(address)
         self._bucket = Bucket(parsed, options=options)
         try:

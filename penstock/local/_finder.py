@@ -6,12 +6,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from penstock.embedded import has_store
 from penstock.errors import FolderUnusable, StoreLocked, StoreUnreachable
 from penstock.local._folder import block_socket, owner_socket_inode, service_socket
 from penstock.local._owner_process import await_owner_process, start_owner_process
 from penstock.local._owner_socket import ENTER, EXCLUSIVE, READY, ask, open_owned
 from penstock.local._owner_watch import OwnerWatch
+from penstock.model import has_store
 
 if TYPE_CHECKING:
     import subprocess

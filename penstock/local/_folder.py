@@ -15,7 +15,8 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from penstock.wire import ACCESS_PROBE_PREFIX, PLOGS_FOLDER
+from penstock.model import PLOGS_FOLDER
+from penstock.wire import ACCESS_PROBE_PREFIX
 
 if TYPE_CHECKING:
     from pathlib import Path

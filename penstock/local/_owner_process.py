@@ -17,7 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.embedded import open_store
 from penstock.errors import BadArgument, FolderUnusable, PenstockError, StoreLocked
 from penstock.local._folder import raise_file_limit
 from penstock.local._owner_socket import open_owner_socket
@@ -77,6 +76,8 @@ def main(folder: str, seconds: str, *, serve: Serve) -> None:
 
 
 def _own(folder: Path, idle_s: float, serve: Serve) -> None:
+    from penstock.embedded import open_store  # noqa: PLC0415 - processes that only start an owner do without
+
     raise_file_limit()
     leave = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: leave.set())

@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock import forks
-from penstock.embedded import open_store
 from penstock.errors import OwnerStopped, StoreLocked
 from penstock.local._folder import (
     block_socket,
@@ -83,6 +82,8 @@ def open_owned(folder: Path, *, maintenance_interval_s: float, serve: Serve, exc
 
 def _open_store(folder: Path, maintenance_interval_s: float) -> Engine:
     """Open a store; an owner process without clients is asked to leave first."""
+    from penstock.embedded import open_store  # noqa: PLC0415 - clients do without
+
     try:
         return open_store(folder, maintenance_interval_s=maintenance_interval_s)
     except StoreLocked:

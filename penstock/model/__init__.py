@@ -1,6 +1,6 @@
 """Frozen values that every layer shares."""
 
-from penstock.model._address import canonical_address, split_address
+from penstock.model._address import PLOGS_FOLDER, canonical_address, has_store, is_folder, split_address
 from penstock.model._checks import (
     NAME_SIZE_MAX,
     NUMBER_MAX,
@@ -35,6 +35,7 @@ from penstock.model._config import (
     check_segments,
 )
 from penstock.model._places import (
+    GROUP_PLACES,
     TIME_MAX,
     EventPointer,
     NextCut,
@@ -49,11 +50,14 @@ from penstock.model._places import (
     as_watermarks,
     check_append_time,
     check_time,
+    is_time,
 )
 
 __all__ = [
+    "GROUP_PLACES",
     "NAME_SIZE_MAX",
     "NUMBER_MAX",
+    "PLOGS_FOLDER",
     "SEGMENTS_MAX",
     "TIME_MAX",
     "UNDECODABLE",
@@ -94,7 +98,10 @@ __all__ = [
     "check_time",
     "check_timeout",
     "check_whole",
+    "has_store",
     "is_encodable",
+    "is_folder",
+    "is_time",
     "shown",
     "split_address",
 ]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.ports import Random
 
 __all__ = [
+    "GROUP_PLACES",
     "TIME_MAX",
     "EventPointer",
     "NextCut",
@@ -46,6 +47,7 @@ __all__ = [
     "as_watermarks",
     "check_append_time",
     "check_time",
+    "is_time",
 ]
 
 _UID: Final = re.compile(r"[0-9a-f]{32}")
@@ -53,6 +55,11 @@ UID_SIZE: Final = 16
 _StreamName = Annotated[str, msgspec.Meta(max_length=NAME_SIZE_MAX)]
 _PLACE: Final = re.compile(r"([0-9]{1,18})@([0-9]{1,18})")
 TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: a later time was given in other units
+GROUP_PLACES: Final = (
+    "StreamCuts, one StreamCut, a checkpoint such as group.checkpoints['noon'], 'head', 'tail', a datetime, "
+    "or whole milliseconds since 1970"
+)
+"""What names a place in the streams of a group, for messages."""
 _SECONDS: Final = range(10**9, 10**11)  # seconds from 2001 on; as milliseconds they lie in the years 1970 to 1973
 
 
@@ -334,3 +341,8 @@ class NextCut:
 
     cut: StreamCut
     time: int | None
+
+
+def is_time(given: object) -> TypeGuard[int | datetime | Literal["head", "tail"]]:
+    """Whether a place is given as a time, or as head or tail."""
+    return type(given) is int or isinstance(given, datetime) or (isinstance(given, str) and given in {"head", "tail"})

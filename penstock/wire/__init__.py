@@ -9,7 +9,6 @@ keep the newest blocks of a followed segment (:class:`Newest`), and bound what i
 from penstock.wire._access_probe import (
     ACCESS_PROBE_PREFIX,
     CHALLENGE_SIZE,
-    PLOGS_FOLDER,
     probe_content,
     probe_name,
 )
@@ -88,7 +87,6 @@ __all__ = [
     "LEFT_SIZE",
     "LOCATE_MAX",
     "NOT_BEGUN",
-    "PLOGS_FOLDER",
     "PROTOCOL",
     "SHARED_HEAD_SIZE",
     "SHARED_SIZE_MAX",

@@ -12,11 +12,10 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 
-__all__ = ["ACCESS_PROBE_PREFIX", "CHALLENGE_SIZE", "PLOGS_FOLDER", "probe_content", "probe_name"]
+__all__ = ["ACCESS_PROBE_PREFIX", "CHALLENGE_SIZE", "probe_content", "probe_name"]
 
 ACCESS_PROBE_PREFIX: Final = "access-probe-"
 CHALLENGE_SIZE: Final = 32
-PLOGS_FOLDER: Final = "plogs"  # the only folder that is looked into
 
 
 def probe_name(session_id: str) -> str:

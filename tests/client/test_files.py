@@ -11,9 +11,9 @@ import pytest
 
 from penstock.client._files import PlogFiles
 from penstock.errors import PlogCorrupt
+from penstock.model import PLOGS_FOLDER
 from penstock.plog import FilePlogs, folder_place
 from penstock.ports import OsDisk
-from penstock.wire import PLOGS_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

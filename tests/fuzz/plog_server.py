@@ -7,15 +7,8 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadArgument
-from penstock.plog.replicated import (
-    FrameConnection,
-    Hello,
-    Refusal,
-    decode_answer,
-    decode_request,
-    encode_header,
-    pack_frame,
-)
+from penstock.plog import FrameConnection, pack_frame
+from penstock.plog.replicated import Hello, Refusal, decode_answer, decode_request, encode_header
 from penstock.plog.replicated._messages import (
     AppendReplica,
     CreateReplica,

@@ -25,18 +25,10 @@ from penstock.plog.replicated._actions import (
 )
 from penstock.plog.replicated._damage import list_damaged, note_damaged
 from penstock.plog.replicated._decide import create_plog, decide_length, delete_plog
-from penstock.plog.replicated._frames import (
-    HELLO_SIZE_MAX,
-    FrameConnection,
-    FrameError,
-    ReceivedFrame,
-    pack_frame,
-)
 from penstock.plog.replicated._groups import GroupChoice
 from penstock.plog.replicated._host import HostSession, HostSteps, ReplicaHost, ServerIdentity
 from penstock.plog.replicated._link import ServerAccess
 from penstock.plog.replicated._messages import (
-    HEADER_SIZE_MAX,
     LIST_COUNT_MAX,
     PROTOCOL,
     Answer,
@@ -63,8 +55,6 @@ from penstock.plog.replicated._survey import check_replaceable
 from penstock.plog.replicated._window import REPLICAS, AppendWindow, SentAppend
 
 __all__ = [
-    "HEADER_SIZE_MAX",
-    "HELLO_SIZE_MAX",
     "LIST_COUNT_MAX",
     "PROTOCOL",
     "REPLICAS",
@@ -74,8 +64,6 @@ __all__ = [
     "Ask",
     "AwaitQuiet",
     "DamagedList",
-    "FrameConnection",
-    "FrameError",
     "GroupChoice",
     "Hello",
     "HostSession",
@@ -85,7 +73,6 @@ __all__ = [
     "NoteCopied",
     "OwnedPlogs",
     "ReadRow",
-    "ReceivedFrame",
     "Refusal",
     "RemoveRow",
     "ReplicaHost",
@@ -115,7 +102,6 @@ __all__ = [
     "note_missing",
     "open_cluster_plogs",
     "open_group_plogs",
-    "pack_frame",
     "read_blocks",
     "refusal_of",
     "repair_plog",

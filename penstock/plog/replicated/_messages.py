@@ -16,10 +16,10 @@ import msgspec
 
 from penstock.errors import BadArgument
 from penstock.model import UNDECODABLE
+from penstock.plog._frames import PAYLOAD_SIZE_MAX
 from penstock.plog._replica import APPEND_SIZE_MAX, PLOG_SIZE_MAX
 
 __all__ = [
-    "HEADER_SIZE_MAX",
     "LIST_COUNT_MAX",
     "PROTOCOL",
     "READ_COUNT_MAX",
@@ -51,10 +51,10 @@ __all__ = [
 
 T = TypeVar("T")
 PROTOCOL: Final = 1
-HEADER_SIZE_MAX: Final = 256 << 10
 READ_SIZE_MAX: Final = 4 << 20  # of the range asked for; the answer has complete appends, so up to two more of them
 READ_COUNT_MAX: Final = 32_768  # appends of an answer; a reader asks again for the rest
 LIST_COUNT_MAX: Final = 1000
+assert READ_SIZE_MAX + 2 * APPEND_SIZE_MAX <= PAYLOAD_SIZE_MAX, "an answer fits into a frame"
 
 NumberOf = Annotated[int, msgspec.Meta(ge=1, lt=1 << 62)]
 Epoch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]

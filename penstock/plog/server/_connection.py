@@ -28,13 +28,12 @@ from penstock.errors import (
     PlogCorrupt,
     ServerBusy,
 )
+from penstock.plog._frames import HEADER_SIZE_MAX, FrameError, pack_frame
 from penstock.plog._replica import APPEND_SIZE_MAX
 from penstock.plog.replicated import (
-    HEADER_SIZE_MAX,
     LIST_COUNT_MAX,
     PROTOCOL,
     DamagedList,
-    FrameError,
     Hello,
     ListDamaged,
     ListReplicas,
@@ -43,14 +42,14 @@ from penstock.plog.replicated import (
     Welcome,
     decode_request,
     encode_header,
-    pack_frame,
     refusal_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.plog.replicated import Answer, FrameConnection, HostSession, HostSteps, ReceivedFrame
+    from penstock.plog._frames import FrameConnection, ReceivedFrame
+    from penstock.plog.replicated import Answer, HostSession, HostSteps
     from penstock.plog.server._folder import HostedPartition, ServerFolder
     from penstock.plog.server._limits import PlogServerLimits, RequestBudget
 

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from penstock.errors import BadArgument, GroupExists, WrongCut
-from penstock.model import Checkpoint, StreamCut, as_list, check_kind, check_name, check_stream_name, shown
+from penstock.model import (
+    GROUP_PLACES,
+    Checkpoint,
+    StreamCut,
+    as_list,
+    check_kind,
+    check_name,
+    check_stream_name,
+    is_time,
+    shown,
+)
 from penstock.ports import uninterrupted
 from penstock.stream.format import GroupClaimed, GroupCreated
 from penstock.stream.group._coordinator import Coordinator, let_go
@@ -22,6 +31,7 @@ from penstock.stream.group._membership import LocalMembership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from penstock.ports import Clock, Random
     from penstock.stream.catalog import Catalog, GroupState, Key
@@ -34,7 +44,7 @@ if TYPE_CHECKING:
     Time = int | datetime | Literal["head", "tail"]
     GroupPlace = Checkpoint | StreamCut | Iterable[StreamCut] | Time
 
-__all__ = ["POSITIONS_EVERY_S", "Groups", "Positions", "is_time"]
+__all__ = ["POSITIONS_EVERY_S", "Groups", "Positions"]
 
 AnyMember = TypeVar("AnyMember", bound="Member")
 _STUCK_S: Final = 60.0  # a run that takes longer hangs, most likely at the disk
@@ -333,17 +343,6 @@ def _cuts_shown(places: Places) -> str:
 
 def _has_cuts(known: Places, cuts: Iterable[StreamCut]) -> bool:
     return all(known.get(cut.stream) == cut.offsets for cut in cuts)
-
-
-GROUP_PLACES: Final = (
-    "StreamCuts, one StreamCut, a checkpoint such as group.checkpoints['noon'], 'head', 'tail', a datetime, "
-    "or whole milliseconds since 1970"
-)
-
-
-def is_time(given: object) -> TypeGuard[Time]:
-    """Whether a place is given as a time, or as head or tail."""
-    return type(given) is int or isinstance(given, datetime) or (isinstance(given, str) and given in {"head", "tail"})
 
 
 def _cut_list(argument: str, given: object) -> list[StreamCut]:

@@ -22,6 +22,7 @@ from penstock.errors import (
 )
 from penstock.log import MetadataManager
 from penstock.model import PlogId
+from penstock.plog import pack_frame
 from penstock.plog.replicated import (
     PROTOCOL,
     AppendReplica,
@@ -33,7 +34,6 @@ from penstock.plog.replicated import (
     note_damaged,
     open_cluster_plogs,
     open_group_plogs,
-    pack_frame,
 )
 from penstock.plog.replicated._actions import RemoveRow, WriteRow
 from penstock.plog.replicated._link import open_session
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.plog.replicated import Answer, FrameConnection, ReplicatedPlogs
+    from penstock.plog import FrameConnection
+    from penstock.plog.replicated import Answer, ReplicatedPlogs
     from penstock.plog.server._replicas import PartitionReplicas
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import DiskFailed
-from penstock.plog import PlogInfo
+from penstock.plog import PlogInfo, pack_frame
 from penstock.plog.replicated import (
     PROTOCOL,
     Hello,
@@ -22,7 +22,6 @@ from penstock.plog.replicated import (
     encode_header,
     list_replicas,
     note_damaged,
-    pack_frame,
 )
 from penstock.plog.replicated._link import open_session
 from penstock.plog.server._replicas import PartitionReplicas

@@ -28,24 +28,32 @@ import google_crc32c
 import numpy as np
 
 from penstock.plog._checksum import crc32c
-from penstock.plog._replica import APPEND_SIZE_MAX
-from penstock.plog.replicated._messages import HEADER_SIZE_MAX, READ_SIZE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.ports import Bytes
 
-__all__ = ["FRAME_SIZE", "HELLO_SIZE_MAX", "FrameConnection", "FrameError", "ReceivedFrame", "pack_frame"]
+__all__ = [
+    "FRAME_SIZE",
+    "HEADER_SIZE_MAX",
+    "HELLO_SIZE_MAX",
+    "PAYLOAD_SIZE_MAX",
+    "FrameConnection",
+    "FrameError",
+    "ReceivedFrame",
+    "pack_frame",
+]
 
 _FRAME: Final = struct.Struct(">4sIII")
 FRAME_SIZE: Final = _FRAME.size
 assert FRAME_SIZE == 16, "sent since protocol 1: a new size needs a new magic"
 _SIZES: Final = struct.Struct(">4sII")  # what comes before the checksum
 _MAGIC: Final = b"PPL1"
+HEADER_SIZE_MAX: Final = 256 << 10
+PAYLOAD_SIZE_MAX: Final = 8 << 20
 HELLO_SIZE_MAX: Final = 4 << 10
 """The most that a client may send before its session is open."""
-_PAYLOAD_SIZE_MAX: Final = READ_SIZE_MAX + 2 * APPEND_SIZE_MAX
 _BUFFER_SIZE: Final = 128 << 10
 _IOVECS_MAX: Final = 1024
 _NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -84,7 +92,7 @@ class FrameConnection:
         self,
         connection: socket.socket,
         *,
-        size_max: int = HEADER_SIZE_MAX + _PAYLOAD_SIZE_MAX,
+        size_max: int = HEADER_SIZE_MAX + PAYLOAD_SIZE_MAX,
         checks_data: bool = True,
     ) -> None:
         self.size_max = size_max  # of what follows the first 16 bytes

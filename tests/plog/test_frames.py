@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from penstock.plog.replicated import FrameConnection, FrameError, pack_frame
+from penstock.plog import FrameConnection, FrameError, pack_frame
 
 
 def joined(*parts: bytes) -> bytes:
