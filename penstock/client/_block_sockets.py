@@ -23,7 +23,7 @@ from pyarrow import flight
 
 from penstock.deadlines import DeadlineExceeded, time_left
 from penstock.errors import BadArgument, ServerError
-from penstock.plog import FrameConnection, FrameError, pack_frame
+from penstock.frames import FrameConnection, FrameError, pack_frame
 from penstock.wire import (
     BLOCK_CHALLENGE_SIZE,
     BUSY,
@@ -47,7 +47,7 @@ from penstock.wire import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.plog import ReceivedFrame
+    from penstock.frames import ReceivedFrame
     from penstock.ports import Bytes
     from penstock.wire import BlockAccess, BlockMessage, PutRows
     from penstock.wire.operations import streams

@@ -11,14 +11,6 @@ from penstock.plog._bucket_use import BucketUse
 from penstock.plog._files import FilePlogs
 from penstock.plog._folder import FORMAT_NAME, plog_file
 from penstock.plog._folder import refusal as disk_refusal
-from penstock.plog._frames import (
-    HEADER_SIZE_MAX,
-    HELLO_SIZE_MAX,
-    FrameConnection,
-    FrameError,
-    ReceivedFrame,
-    pack_frame,
-)
 from penstock.plog._head import BIRTH_SIZE
 from penstock.plog._interface import PendingAppend, Plogs, open_plogs
 from penstock.plog._journal import SyncTimes
@@ -30,21 +22,16 @@ __all__ = [
     "APPEND_SIZE_MAX",
     "BIRTH_SIZE",
     "FORMAT_NAME",
-    "HEADER_SIZE_MAX",
-    "HELLO_SIZE_MAX",
     "PLOG_SIZE_DEFAULT",
     "PLOG_SIZE_MAX",
     "BucketUse",
     "FilePlogs",
-    "FrameConnection",
-    "FrameError",
     "LocatedBlocks",
     "PendingAppend",
     "PlogId",
     "PlogInfo",
     "Plogs",
     "RawBlocks",
-    "ReceivedFrame",
     "ReplicationUse",
     "SyncTimes",
     "bodies_of",
@@ -53,7 +40,6 @@ __all__ = [
     "disk_refusal",
     "folder_place",
     "open_plogs",
-    "pack_frame",
     "plog_file",
     "plog_head",
     "raw_from",

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 import google_crc32c
 import numpy as np
 
+from penstock.checksums import crc32c
 from penstock.errors import PlogCorrupt
-from penstock.plog._checksum import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from penstock.plog._checksum import crc32c
+from penstock.checksums import crc32c
 
 if TYPE_CHECKING:
     from penstock.model import PlogId

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import google_crc32c
 
+from penstock.checksums import crc32c
 from penstock.errors import JournalCorrupt
-from penstock.plog._checksum import crc32c
 from penstock.ports import write_all
 
 if TYPE_CHECKING:

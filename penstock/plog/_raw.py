@@ -10,9 +10,9 @@ from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from penstock.checksums import crc32c
 from penstock.errors import BadArgument, PlogCorrupt
 from penstock.plog._block import HEAD_SIZE, PLOG_BLOCK_HEADER_SIZE, pack_block_header
-from penstock.plog._checksum import crc32c
 from penstock.plog._head import STATE_POSITION, Identity, State
 
 if TYPE_CHECKING:

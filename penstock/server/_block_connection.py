@@ -10,7 +10,7 @@ import numpy as np
 from pyarrow import flight
 
 from penstock.errors import BadArgument
-from penstock.plog import HEADER_SIZE_MAX, pack_frame
+from penstock.frames import HEADER_SIZE_MAX, pack_frame
 from penstock.server._appends import WriterAppends, acknowledged_together
 from penstock.server._permissions import check
 from penstock.server._sent_errors import errors_sent
@@ -34,7 +34,7 @@ from penstock.wire import (
 from penstock.wire.operations import streams, transactions, writers
 
 if TYPE_CHECKING:
-    from penstock.plog import FrameConnection, ReceivedFrame
+    from penstock.frames import FrameConnection, ReceivedFrame
     from penstock.ports import Bytes
     from penstock.server._block_port import BlockRules
     from penstock.server._session import Session

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyarrow import flight
 
 from penstock.errors import BadArgument
-from penstock.plog import HELLO_SIZE_MAX, FrameConnection, FrameError, pack_frame
+from penstock.frames import HELLO_SIZE_MAX, FrameConnection, FrameError, pack_frame
 from penstock.server._block_connection import BlockConnection
 from penstock.wire import (
     BLOCK_CHALLENGE_SIZE,

@@ -13,7 +13,7 @@ import pytest
 from penstock.client import _block_sockets
 from penstock.client._block_sockets import _PAUSE_MAX_S, _PAUSE_S, IN_USE_MAX, BlockSockets
 from penstock.deadlines import ANSWER_SLACK_S, within
-from penstock.plog import FrameConnection
+from penstock.frames import FrameConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import msgspec
 
+from penstock.checksums import crc32c
 from penstock.errors import JournalCorrupt, PlogCorrupt
 from penstock.model import PlogId
-from penstock.plog._checksum import crc32c
 from penstock.plog.objects._checkpoint import StoreCheckpoint, pack_checkpoint, unpack_checkpoint
 from penstock.plog.objects._records import (
     AppendRecord,

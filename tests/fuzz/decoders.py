@@ -20,8 +20,8 @@ from penstock.cli._json_events import given_event
 from penstock.cli._json_long import LongLine
 from penstock.embedded import open_store
 from penstock.events._codings import CBOR, JSON, MSGPACK
+from penstock.frames import FrameError
 from penstock.model import NUMBER_MAX, EventPointer, PlogId, Position, StreamConfig, StreamCut, shown
-from penstock.plog import FrameError
 from penstock.server import _plain as plain
 from penstock.server._frames import FrameFollower, Refused
 from penstock.server._limits import MessageLimit

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadArgument
-from penstock.plog import FrameConnection, pack_frame
+from penstock.frames import FrameConnection, pack_frame
 from penstock.plog.replicated import Hello, Refusal, decode_answer, decode_request, encode_header
 from penstock.plog.replicated._messages import (
     AppendReplica,

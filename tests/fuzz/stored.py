@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock.checksums import crc32c
 from penstock.cpo import _cluster, _lease, _metadata_plog, _root
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, ServerError
@@ -24,7 +25,6 @@ from penstock.plog._block import (
     read_located,
     unpack_block_header,
 )
-from penstock.plog._checksum import crc32c
 from penstock.plog._head import STATE_POSITION, State, pack_new_head
 from penstock.plog._journal_file import JOURNAL_HEAD_SIZE, JournalHead, pack_record_header, scan_journal
 from penstock.plog._replica import Damage, recover_replica

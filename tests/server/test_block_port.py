@@ -16,7 +16,7 @@ from penstock.client._shared_appends import FlightStream
 from penstock.client._store import RemoteStore
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, ServerBusy
-from penstock.plog import FrameConnection, pack_frame
+from penstock.frames import FrameConnection, pack_frame
 from penstock.server._block_port import OF_SESSION_MAX
 from penstock.server._limits import Limits
 from penstock.server._service import FlightService

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
+from penstock.checksums import crc32c
 from penstock.errors import CorruptData, FormatUnknown, JournalCorrupt
 from penstock.model import UNDECODABLE, PlogId
-from penstock.plog._checksum import crc32c
 from penstock.plog.objects._records import Offset, Position, Uid  # noqa: TC001 - the decoder needs them
 from penstock.plog.objects._state import Home, StoreState
 from penstock.plog.objects._stored import StoredPlog, packed_plog, stored_plog

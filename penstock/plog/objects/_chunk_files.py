@@ -25,7 +25,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from penstock.plog._checksum import crc32c
+from penstock.checksums import crc32c
 from penstock.ports import map_file
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Final, Self
 import msgspec
 import numpy as np
 
+from penstock.checksums import crc32c
 from penstock.errors import FormatUnknown, JournalCorrupt
 from penstock.model import UNDECODABLE
 from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE
-from penstock.plog._checksum import crc32c
 from penstock.plog._replica import APPEND_SIZE_MAX, PLOG_SIZE_MAX
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import numpy as np
 
+from penstock.checksums import crc32c
 from penstock.errors import BadArgument, FormatUnknown, PlogCorrupt
 from penstock.model import UNDECODABLE, PlogId
 from penstock.plog._block import HEAD_SIZE
-from penstock.plog._checksum import crc32c
 from penstock.plog._replica import PLOG_SIZE_MAX
 from penstock.plog.objects._records import Birth, Offset, Position, Uid  # noqa: TC001 - the decoder needs them
 from penstock.plog.objects._state import BlockRun, PlogState

@@ -12,8 +12,8 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.checksums import crc32c
 from penstock.errors import PenstockError
-from penstock.plog._checksum import crc32c
 from penstock.plog.replicated._messages import AppendReplica
 from penstock.plog.replicated._reader import AnswerWaiter
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import BadArgument, PenstockError, PlogServerRefused, StoreFenced
-from penstock.plog._frames import FrameConnection, FrameError, pack_frame
+from penstock.frames import FrameConnection, FrameError, pack_frame
 from penstock.plog.replicated._actions import ServerAnswer
 from penstock.plog.replicated._messages import Hello, Refusal, Welcome, decode_answer, encode_header
 from penstock.plog.replicated._refusals import fenced_by
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
-    from penstock.plog._frames import ReceivedFrame
+    from penstock.frames import ReceivedFrame
     from penstock.plog.replicated._messages import Answer, ReplicaRequest
     from penstock.plog.replicated._reader import AnswerReader
     from penstock.ports import Bytes

@@ -7,8 +7,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.checksums import crc32c
 from penstock.errors import GroupUnavailable
-from penstock.plog._checksum import crc32c
 from penstock.plog.replicated._reader import AnswerWaiter
 
 if TYPE_CHECKING:

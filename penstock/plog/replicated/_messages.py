@@ -15,8 +15,8 @@ from typing import Annotated, Final, Literal, TypeVar
 import msgspec
 
 from penstock.errors import BadArgument
+from penstock.frames import PAYLOAD_SIZE_MAX
 from penstock.model import UNDECODABLE
-from penstock.plog._frames import PAYLOAD_SIZE_MAX
 from penstock.plog._replica import APPEND_SIZE_MAX, PLOG_SIZE_MAX
 
 __all__ = [

@@ -22,12 +22,12 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import BadArgument
-from penstock.plog._frames import FrameError
+from penstock.frames import FrameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.plog._frames import FrameConnection, ReceivedFrame
+    from penstock.frames import FrameConnection, ReceivedFrame
 
 __all__ = ["AnswerReader", "AnswerWaiter"]
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import GroupUnavailable
-from penstock.plog._frames import pack_frame
+from penstock.frames import pack_frame
 from penstock.plog.replicated._actions import decode_row, row_key
 from penstock.plog.replicated._link import open_session
 from penstock.plog.replicated._messages import (
@@ -29,7 +29,7 @@ from penstock.plog.replicated._open import access_from
 
 if TYPE_CHECKING:
     from penstock.cpo import Cpo
-    from penstock.plog._frames import FrameConnection
+    from penstock.frames import FrameConnection
     from penstock.plog.replicated._link import ServerAccess
 
 __all__ = ["check_replaceable"]

@@ -28,7 +28,7 @@ from penstock.errors import (
     PlogCorrupt,
     ServerBusy,
 )
-from penstock.plog._frames import HEADER_SIZE_MAX, FrameError, pack_frame
+from penstock.frames import HEADER_SIZE_MAX, FrameError, pack_frame
 from penstock.plog._replica import APPEND_SIZE_MAX
 from penstock.plog.replicated import (
     LIST_COUNT_MAX,
@@ -48,7 +48,7 @@ from penstock.plog.replicated import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.plog._frames import FrameConnection, ReceivedFrame
+    from penstock.frames import FrameConnection, ReceivedFrame
     from penstock.plog.replicated import Answer, HostSession, HostSteps
     from penstock.plog.server._folder import HostedPartition, ServerFolder
     from penstock.plog.server._limits import PlogServerLimits, RequestBudget

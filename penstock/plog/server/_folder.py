@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
+from penstock.checksums import crc32c
 from penstock.errors import BadArgument, FolderUnusable, FormatUnknown, PenstockError, PlogCorrupt
 from penstock.model import UNDECODABLE, check_name
-from penstock.plog._checksum import crc32c
 from penstock.plog._folder import refusal
 from penstock.plog.replicated import ReplicaHost, ServerIdentity
 from penstock.plog.server._replicas import PartitionReplicas

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.plog._frames import HELLO_SIZE_MAX, FrameConnection
+from penstock.frames import HELLO_SIZE_MAX, FrameConnection
 from penstock.plog.server._connection import PRESENT_OWNER, ClientConnection
 from penstock.plog.server._limits import PlogServerLimits, RequestBudget
 from penstock.plog.server._scrub import Scrubber, ScrubSettings

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import google_crc32c
 
+from penstock.checksums import crc32c
 from penstock.errors import PlogCorrupt
 from penstock.plog._block import HEAD_SIZE, PLOG_BLOCK_HEADER_SIZE, unpack_block_header
-from penstock.plog._checksum import crc32c
 from penstock.plog._raw import RawBlocks, check_raw
 from penstock.plog._replica import APPEND_SIZE_MAX
 from penstock.plog.server._heads import read_head

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.plog import FrameConnection, pack_frame
+from penstock.frames import FrameConnection, pack_frame
 from penstock.plog.replicated._reader import AnswerReader, AnswerWaiter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.plog import ReceivedFrame
+    from penstock.frames import ReceivedFrame
 
 SOON_S = 20.0
 

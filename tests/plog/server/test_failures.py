@@ -20,9 +20,9 @@ from penstock.errors import (
     PlogSealed,
     ReplicaLost,
 )
+from penstock.frames import pack_frame
 from penstock.log import MetadataManager
 from penstock.model import PlogId
-from penstock.plog import pack_frame
 from penstock.plog.replicated import (
     PROTOCOL,
     AppendReplica,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.plog import FrameConnection
+    from penstock.frames import FrameConnection
     from penstock.plog.replicated import Answer, ReplicatedPlogs
     from penstock.plog.server._replicas import PartitionReplicas
 

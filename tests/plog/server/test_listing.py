@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import DiskFailed
-from penstock.plog import PlogInfo, pack_frame
+from penstock.frames import pack_frame
+from penstock.plog import PlogInfo
 from penstock.plog.replicated import (
     PROTOCOL,
     Hello,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import google_crc32c
 import pytest
 
-from penstock.plog import _checksum
-from penstock.plog._checksum import _UNLOCKED_SIZE_MIN, crc32c
+from penstock import checksums
+from penstock.checksums import _UNLOCKED_SIZE_MIN, crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +28,12 @@ def test_without_the_function_of_the_library_it_is_the_same(monkeypatch: pytest.
     """Packages of other systems may not show it."""
     data = bytes(_UNLOCKED_SIZE_MIN)
     expected = crc32c(0, data)
-    monkeypatch.setattr(_checksum, "_extend", None)
+    monkeypatch.setattr(checksums, "_extend", None)
     assert crc32c(0, data) == expected
 
 
 def test_large_blocks_are_checked_without_the_lock_of_the_interpreter() -> None:
     """A block may have to be read from the disk first: all other threads would wait for it."""
-    extend: Any = _checksum._extend
+    extend: Any = checksums._extend
     holds_the_lock: int = ctypes._FUNCFLAG_PYTHONAPI  # type: ignore[attr-defined]
     assert not extend._flags_ & holds_the_lock

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import google_crc32c
 import numpy as np
 
-from penstock.plog._checksum import crc32c
+from penstock.checksums import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

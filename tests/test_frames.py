@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from penstock.plog import FrameConnection, FrameError, pack_frame
+from penstock.frames import FrameConnection, FrameError, pack_frame
 
 
 def joined(*parts: bytes) -> bytes:
