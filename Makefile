@@ -11,7 +11,7 @@ COMPILED := $(VENV)/.compiled
 FUZZ := $(VENV)-fuzz
 ATHERIS := $(FUZZ)/atheris
 UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/ports tests/repo tests/stream tests/testing tests/wire \
-  tests/test_connect.py tests/test_dependencies.py tests/test_ports.py tests/test_seeds.py tests/test_tidy.py
+  tests/test_checksums.py tests/test_connect.py tests/test_dependencies.py tests/test_frames.py tests/test_ports.py tests/test_seeds.py tests/test_tidy.py
 QUICK := (not remote or store_protocol) and not crash and not kill and not damage and not protocols \
   and not faults and not full_disk and not power_loss
 
