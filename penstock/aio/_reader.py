@@ -24,6 +24,7 @@ from penstock.stream.read import BATCH_SIZE_DEFAULT, BLOCKS_AHEAD, PolledReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     import pyarrow as pa
@@ -117,6 +118,11 @@ class AsyncReader(AsyncHandle[PolledReader], ClosedAtEnd):
     async def commit(self) -> None:
         """Make durable how far the reader has come, with what it returned last; otherwise that takes up to a second."""
         await self._in_turn(self._inner.commit)
+
+    def keep_alive(self) -> AbstractContextManager[None]:
+        """Keep the segments while a ``with`` block runs; see :meth:`Reader.keep_alive`."""
+        self._threads.check(self)
+        return self._inner.keep_alive()
 
     async def close(self) -> None:
         """Let others go on from here; what was returned counts as read. Closing again does nothing."""

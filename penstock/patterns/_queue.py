@@ -1,10 +1,11 @@
 """The work queue: events as jobs, with retries and a stream for those that keep failing.
 
 A worker handles a job, makes the outcome durable, and only then moves its position. So a job is never lost, and may be
-handled again after a crash. A job that failed is copied to the retry stream, which the same workers read when its delay
-is over; after the last attempt it is copied to the dead-letter stream. A copy has the key and the headers of the job.
-Three more headers say how often it was tried, where the job was first, and why it failed. Retries that were handled are
-removed by the retention of their stream; dead letters stay.
+handled again after a crash. Its readers are kept alive meanwhile: a job that takes long does not go to another worker
+as well. A job that failed is copied to the retry stream, which the same workers read when its delay is over; after the
+last attempt it is copied to the dead-letter stream. A copy has the key and the headers of the job. Three more headers
+say how often it was tried, where the job was first, and why it failed. Retries that were handled are removed by the
+retention of their stream; dead letters stay.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SOURCE: Final = "penstock-source"
 ERROR: Final = "penstock-error"
 _OURS: Final = (ATTEMPTS, SOURCE, ERROR)
 _ERROR_SIZE_MAX: Final = 1_000
-_RETRY_DELAY_MAX_S: Final = 20.0  # a worker holds the next retry until it is due, and a reader's lease has 30 s
+_RETRY_DELAY_MAX_S: Final = 20.0  # a worker holds the next retry until it is due, within the lease of its reader
 _WAIT_S: Final = 0.5
 _log: Final = logging.getLogger(__name__)
 
@@ -114,9 +115,9 @@ class Worker:
     def step(self, handle: Callable[[EventRead], object], timeout: float | None = None) -> Outcome | None:
         """Handle the next job; return its outcome, None if there was none within ``timeout`` seconds.
 
-        A job is done when ``handle(job)`` returns, and failed if it raises an ``Exception``. A job above
-        ``max_event_size`` is a dead letter without its bytes: its header says where it is. After any other error, such
-        as a full disk or Ctrl-C, the next call begins with the same job.
+        A job is done when ``handle(job)`` returns, however long that takes, and failed if it raises an ``Exception``.
+        A job above ``max_event_size`` is a dead letter without its bytes: its header says where it is. After any other
+        error, such as a full disk or Ctrl-C, the next call begins with the same job.
         """
         check_timeout("timeout", timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -156,10 +157,11 @@ class Worker:
             return "dead"
         if job is None or job.checkpoint is not None:
             return None
-        outcome = self._outcome(handle, job)
-        if reader is self._retries:
-            self._held = None
-        reader.commit()
+        with self._jobs.keep_alive(), self._retries.keep_alive():  # a job takes as long as it takes
+            outcome = self._outcome(handle, job)
+            if reader is self._retries:
+                self._held = None
+            reader.commit()
         return outcome
 
     def _due_retry(self) -> EventRead | None:

@@ -15,7 +15,15 @@ from penstock import EventRead, aio
 from penstock.aio import AsyncStore, _reader
 from penstock.aio._threads import Threads
 from penstock.embedded import open_store
-from penstock.errors import BadArgument, CheckpointFailed, EventTooLarge, PenstockError, ReaderBusy, ReaderOffline
+from penstock.errors import (
+    BadArgument,
+    CheckpointFailed,
+    EventTooLarge,
+    PenstockError,
+    ReaderBusy,
+    ReaderOffline,
+    WrongEventLoop,
+)
 from penstock.stream.read import READER_LEASE_S
 from penstock.testing import ManualClock
 from tests.aio.harness import KINDS, STREAM, Gate, all_events, cancelled, opened, run, settle
@@ -453,6 +461,28 @@ def test_a_reader_that_waits_for_longer_than_its_lease_stays_a_member(tmp_path: 
                     assert sorted(await group.readers()) == ["r", "s"]
                 await write(store, [b"1"])
                 assert await task is not None
+
+    run(main())
+
+
+def test_a_reader_is_kept_alive_while_its_task_works_on_an_event(tmp_path: Path) -> None:
+    """A request to another service that takes a minute must not cost the reader its segments."""
+    clock = ManualClock()
+
+    async def main() -> None:
+        async with AsyncStore(open_store(tmp_path, clock=clock), Threads()) as store:
+            await store.create_stream(STREAM)
+            await write(store, [b"a"])
+            group = await store.create_reader_group("g", [STREAM])
+            async with group.reader("r1") as first, group.reader("r2") as second:
+                assert await first.read_next_event() is not None
+                with first.keep_alive():
+                    for _ in range(3):
+                        clock.advance(READER_LEASE_S)
+                        assert await second.read_next_event(timeout=0) is None
+                await first.commit()
+            with pytest.raises(WrongEventLoop):
+                await asyncio.to_thread(first.keep_alive)
 
     run(main())
 

@@ -40,10 +40,9 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
-    with penstock.connect("memory:") as store:
-        store.create_stream(STREAM, segments=2)
-        yield store
+def store(empty_store: Store) -> Store:
+    empty_store.create_stream(STREAM, segments=2)
+    return empty_store
 
 
 def write(store: Store, *events: bytes, keys: list[str] | None = None) -> None:

@@ -13,7 +13,7 @@ from penstock.patterns import WorkQueue, _queue
 from penstock.stream.read import READER_LEASE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock import EventRead, Store
@@ -23,10 +23,9 @@ STREAM = "office/letters"
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
-    with penstock.connect("memory:") as store:
-        store.create_stream(STREAM)
-        yield store
+def store(empty_store: Store) -> Store:
+    empty_store.create_stream(STREAM)
+    return empty_store
 
 
 def write(store: Store, *events: bytes, **attributes: Any) -> None:  # noqa: ANN401

@@ -269,6 +269,16 @@ def test_what_a_reader_returned_last_does_not_count_until_it_comes_back_for_more
     assert following(one.reader, 3) == [b"c", b"e", b"f"]
 
 
+def test_a_reader_that_is_kept_alive_does_not_outlive_its_process(
+    world: World, both: tuple[RemoteReader, RemoteReader]
+) -> None:
+    """What keeps it alive is in its process; work on a machine that lost its power goes to another."""
+    one, two = both
+    with two.reader.keep_alive():
+        two.lose()
+        assert following(one.reader, 4) == [b"c", b"d", b"e", b"f"]
+
+
 def test_who_loses_only_its_connection_goes_on_where_it_was(
     world: World, both: tuple[RemoteReader, RemoteReader]
 ) -> None:

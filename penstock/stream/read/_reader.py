@@ -25,6 +25,7 @@ from penstock.stream.segment import LargeBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self
 
@@ -129,6 +130,13 @@ class Reader:
     def commit(self) -> None:
         """Make durable how far the reader has come, with what it returned last; otherwise that takes up to a second."""
         self._in_time(self._commit_returned, None)
+
+    def keep_alive(self) -> AbstractContextManager[None]:
+        """Keep the segments while a block runs, for work on an event that may take longer than the 30 s of the lease.
+
+        Others wait for the block, so give up work that hangs. A reader whose process ends is taken offline as ever.
+        """
+        return self._member.keep_alive()
 
     def close(self) -> None:
         """Let others go on from here; what was returned counts as read. Closing again does nothing."""

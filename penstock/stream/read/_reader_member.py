@@ -6,13 +6,14 @@ reader and asks for its places; the reader's thread does everything else.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from penstock.stream.read._held_segments import HeldSegments, LossQueue
 from penstock.stream.segment import WakeUp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.errors import PenstockError
     from penstock.stream.catalog import Key
@@ -40,6 +41,7 @@ class ReaderMember:
         self.error: PenstockError | None = None  # why it reads no more
         self.calls = 0
         self.is_called = False
+        self._kept_alive: set[object] = set()  # an object for each block that keeps it alive
         self._seen = membership.clock.elapsed()
         self._seen_pulse = (0, 0)
 
@@ -81,13 +83,24 @@ class ReaderMember:
         self._seen_pulse, self._seen = self._pulse(), now
         self.is_called = False
 
+    @contextmanager
+    def keep_alive(self) -> Iterator[None]:
+        """Be in use during the block; the lease begins anew at its end."""
+        block = object()
+        try:
+            self._kept_alive.add(block)
+            yield
+        finally:
+            self._seen = self.membership.clock.elapsed()
+            self._kept_alive.discard(block)
+
     def is_silent(self, now: float) -> bool:
-        """Whether it was not called for as long as the lease.
+        """Whether it was neither called nor kept alive for as long as the lease.
 
         The call for an event that was ready leaves no time behind, only a trace: it may take two leases to notice.
         """
         pulse = self._pulse()
-        if self.is_called or pulse != self._seen_pulse:
+        if self.is_called or self._kept_alive or pulse != self._seen_pulse:
             self._seen_pulse, self._seen = pulse, now
         return now - self._seen > READER_LEASE_S
 

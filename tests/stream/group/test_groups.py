@@ -435,6 +435,35 @@ def test_a_reader_that_waits_is_not_silent(store: Engine, clock: ManualClock, po
             assert read is not None
 
 
+def test_a_reader_that_is_kept_alive_keeps_its_segments(
+    store: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work on one event may take hours; the lease begins anew when it is done."""
+    monkeypatch.setattr("penstock.client._membership._REPORT_EVERY_S", 0.0)
+    group = new_group(store)
+    put(store, b"a", b"b")
+    with group.reader("r1") as first, group.reader("r2") as second:
+        assert take(first, 1) == [b"a"]
+        with first.keep_alive():
+            with first.keep_alive():
+                pass_an_hour(store, clock, second)
+            first.commit()
+            pass_an_hour(store, clock, second)
+        clock.advance(READER_LEASE_S)
+        assert rest(second) == []
+        clock.advance(1)
+        assert rest(second) == [b"b"]
+        assert group.readers() == ["r2"]
+
+
+def pass_an_hour(store: Any, clock: ManualClock, idle: Reader) -> None:  # noqa: ANN401 - here or over the wire
+    for _ in range(120):
+        clock.advance(READER_LEASE_S)
+        if not is_embedded(store):
+            store.report()  # which a thread of the client does every few seconds
+        assert rest(idle) == []
+
+
 def first_is_inside(reader: Reader) -> None:
     """Return once the reader's thread is at work; it looks at its group again whenever it is asked to."""
     reached, membership = threading.Event(), reader._membership
