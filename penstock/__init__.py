@@ -1,7 +1,12 @@
 """Penstock: a stream store for Python and Spark.
 
 >>> import penstock
->>> store = penstock.connect("memory:")
+>>> with penstock.connect("memory:") as store:
+...     info = store.create_stream("plant/readings")
+...     with store.writer("plant/readings") as writer:
+...         ack = writer.write_event(b"21.5 C", key="sensor-7")
+...     store.fetch_event(ack.result())
+b'21.5 C'
 """
 
 from __future__ import annotations

@@ -135,6 +135,20 @@ def test_the_unit_starts_a_server_in_its_own_folder(monkeypatch: pytest.MonkeyPa
     assert service["ProtectSystem"] == "strict", "so StateDirectory is what it may write to"
 
 
+def test_the_commands_that_install_the_unit_agree_with_it() -> None:
+    """They need root, so no test runs them; a user or a path with another name would be found by the first user."""
+    text = (ROOT / "docs" / "interop.md").read_text()
+    (block,) = re.findall(r"```text\n(# useradd .*?)```", text, re.DOTALL)
+    useradd, venv, install, copy, *rest = (shlex.split(line.removeprefix("# ")) for line in block.splitlines())
+    service = unit()["Service"]
+    program = Path(shlex.split(service["ExecStart"])[0])
+    assert useradd[-1] == service["User"] == service["Group"]
+    assert useradd[useradd.index("--home-dir") + 1] == service["WorkingDirectory"]
+    assert [venv[-1], install[0]] == [str(program.parents[1]), str(program.with_name("pip"))]
+    assert (ROOT / copy[1]).samefile(DEPLOY / "penstock.service")
+    assert rest == [["systemctl", "daemon-reload"], ["systemctl", "enable", "--now", Path(copy[1]).stem]]
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
 def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     """A setting that systemd does not know is ignored, with a line in a log that nobody reads."""

@@ -39,8 +39,8 @@ EXEMPT: Final = ("make ", "pip ", "git clone ", "cd penstock", *(() if which("cu
 PLAIN: Final = re.compile(r"penstock (?!serve|demo|aggregate|archive|windows)[^|<>&;$*`\\]*")
 """Commands that need no shell, and start no Java, which would stay in this process."""
 
-COMMANDS: Final = re.compile(r"(?:\$ |import |from [\w.]+ import )")
-"""How a block begins that a reader copies."""
+COMMANDS: Final = re.compile(r"[$#] |>>> |import |from [\w.]+ import |(?:\w+ = )?[A-Za-z_][\w.]*\(|\w+ = ")
+"""How a block begins that a reader copies: a prompt, an import, a call, or a value that gets a name."""
 NOT_HERE: Final = "servers that are not here"
 LOOKED_AT: Final = {
     ("README.md", "$ make demo"): "tests/cli/test_cli_demo.py runs the demo",
@@ -50,9 +50,24 @@ LOOKED_AT: Final = {
     ("docs/cluster.md", "$ penstock cluster status --store penstock://a.example:7367"): NOT_HERE,
     ("docs/cluster.md", "$ penstock cluster create plant east=a:7369"): NOT_HERE,
     ("docs/cluster.md", "$ penstock cluster add-group plant north=g:7369"): NOT_HERE,
+    ("docs/cluster.md", 'store = penstock.connect("penstock://a.example:7367,b.example:7367", user='): NOT_HERE,
+    ("docs/cluster.md", 'store = penstock.connect("penstock://a.example:7367,b.example:7367", plogs='): NOT_HERE,
+    ("docs/interop.md", "# useradd"): "only root may; tests/test_deploy.py compares the commands with the unit",
+    (
+        "docs/plogs.md",
+        'open_plogs("s3://',
+    ): "tests/plog/objects/test_open.py opens such addresses, of buckets that are here",
+    (
+        "docs/spark.md",
+        "df.write.format",
+    ): "the script of the page has most of it, tests/spark/test_sink.py all",
+    ("docs/spark.md", "counts.writeStream.outputMode"): "tests/spark/test_sink.py runs to_stream in such a query",
+    ("docs/spark.md", "rows = ("): "a bucket that is not here; tests/spark/test_cluster.py reads one",
+    ("docs/spark.md", ">>> spark.read"): "tests/spark/test_reference.py runs it and compares the error",
     ("docs/interop.md", "$ podman build"): "there is no container engine; tests/test_deploy.py checks the commands",
     ("docs/server.md", "$ pip install '.[server]'"): "it runs until Ctrl-C; the next blocks start it in the background",
     ("docs/server.md", "$ chgrp readers"): "a group of users that is not here",
+    ("docs/server.md", "# penstock.toml"): "tests/server/test_config.py reads it as settings",
 }
 """Blocks of commands that are text all the same: how each begins, and why it is not run."""
 PORTS: Final = ("7367", "7368", "7377", "7378")
@@ -225,9 +240,24 @@ def test_text_that_could_run_does_or_has_a_reason() -> None:
     assert set(LOOKED_AT) - {key for keys in named.values() for key in keys} == set(), (
         "reasons for blocks that are gone"
     )
+    tests = {test for reason in LOOKED_AT.values() for test in re.findall(r"tests/[\w/]+\.py", reason)}
+    assert [test for test in tests if not (ROOT / test).is_file()] == [], "reasons with tests that are gone"
 
 
-@pytest.mark.parametrize("body", ["$ ls\n", "import penstock\n", "from penstock.cpo import open_cpo\n"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "$ ls\n",
+        "# systemctl daemon-reload\n",
+        ">>> penstock.connect()\n",
+        "import penstock\n",
+        "from penstock.cpo import open_cpo\n",
+        "open_plogs('s3://bucket')\n",
+        'df.write.format("penstock").save()\n',
+        "store = penstock.connect('memory:')\n",
+        "rows = (\n",
+    ],
+)
 def test_commands_that_are_called_text_are_found(tmp_path: Path, body: str) -> None:
     """The rule is as good as what it finds."""
     (tmp_path / "page.md").write_text(f"```text\n{body}```\n\n```text\na table\n```\n")

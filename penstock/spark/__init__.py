@@ -1,9 +1,10 @@
 """Penstock in Spark: streams as sources and sinks, with the writers' own watermarks.
 
 >>> from penstock.spark import register
->>> register(spark)  # doctest: +SKIP
->>> spark.readStream.format("penstock").option("store", "./data").option("stream", "plant/readings").load()
-... # doctest: +SKIP
+>>> register(spark)  # a SparkSession
+>>> plant = spark.readStream.format("penstock").option("store", "./data").option("stream", "plant/readings")
+>>> plant.load().isStreaming
+True
 """
 
 from penstock.spark._jobs import aggregate, archive, windows

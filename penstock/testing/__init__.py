@@ -3,10 +3,11 @@
 ``MemoryDisk`` keeps files in memory. ``RecordingDisk`` does so too, and produces every state of the disk that a power
 loss might leave. ``FaultyDisk`` adds errors and short writes to any disk. ``MemoryObjects`` is a bucket in memory;
 ``FaultyObjects`` adds lost calls, lost answers and late listings to any bucket. ``FlakyGroups`` takes any plogs for
-plogs on several groups of servers, and lets groups fail. None of them sleeps or touches a file::
+plogs on several groups of servers, and lets groups fail. None of them sleeps or touches a file.
 
-    disk = FaultyDisk(MemoryDisk())
-    disk.fail(Fault.ENOSPC, on="pwritev", call=3, name="journal-0")
+>>> from penstock.testing import Fault, FaultyDisk, MemoryDisk
+>>> disk = FaultyDisk(MemoryDisk())
+>>> disk.fail(Fault.ENOSPC, on="pwritev", call=3, name="journal-0")
 """
 
 from penstock.testing._clock import ManualClock, SeededRandom

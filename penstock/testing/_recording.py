@@ -94,12 +94,18 @@ class RecordingFile:
 class RecordingDisk:
     """A disk in memory that produces every state in which a power loss could have left it, at any point.
 
-    The initial content of ``disk`` is certain. The rules of survival are those of ``penstock.testing._crash``::
+    The initial content of ``disk`` is certain. The rules of survival are those of ``penstock.testing._crash``.
 
-        disk = RecordingDisk()
-        run_a_store_on(disk)  # calls disk.note(k) whenever append k was acknowledged
-        for state in disk.every_crash_state():
-            assert acknowledged(state.notes) <= recover(state.disk), state.describe
+    >>> from penstock.testing import RecordingDisk
+    >>> disk = RecordingDisk()
+    >>> file = disk.create("answer")
+    >>> disk.sync()
+    >>> written = file.pwritev([b"42"], 0)
+    >>> file.datasync()
+    >>> disk.note("acknowledged")
+    >>> for state in disk.every_crash_state():
+    ...     if "acknowledged" in state.notes:
+    ...         assert state.disk.open("answer").view(0, 2) == b"42", state.describe
     """
 
     def __init__(self, disk: MemoryDisk | None = None) -> None:

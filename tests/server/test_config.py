@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from penstock.client import _address
 from penstock.errors import BadConfig
 from penstock.server._config import Config, load_config
+from tests.sources import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +94,15 @@ def test_every_setting_can_be_given_everywhere() -> None:
     assert load_config(environ=environ) == wanted
     write("\n".join(f"{key} = {msgspec.json.encode(value).decode()}" for key, value in given.items()))
     assert load_config(environ={}) == wanted
+
+
+def test_the_file_that_the_page_shows_is_read() -> None:
+    """A newcomer copies it, and a name that is no setting keeps the server from starting."""
+    page = (ROOT / "docs" / "server.md").read_text()
+    (shown,) = re.findall(r"```text\n(# penstock\.toml\n.*?)```", page, re.DOTALL)
+    write(shown)
+    config = load_config(environ={})
+    assert (config.store, config.host, config.log_format) == ("/var/lib/penstock", "0.0.0.0", "json")
 
 
 def test_file_may_be_anywhere(here: Path) -> None:

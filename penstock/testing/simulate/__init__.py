@@ -2,9 +2,10 @@
 
 Theory of operation: the decisions of servers, owners and logs are the real code; the disks, the network, the oracle and
 the clocks are simulated, and fail in every way that the seed chooses. After every step the invariants are checked
-(:class:`Violation`). A short life takes milliseconds::
+(:class:`Violation`). A short life takes milliseconds.
 
-    report = run_life(seed=7)
+>>> from penstock.testing.simulate import run_life
+>>> report = run_life(seed=7)
 """
 
 from penstock.testing.simulate._life import run_life
