@@ -130,7 +130,7 @@ class GrantChange(_UserChange):
     """Let a user do something."""
 
     def run(self, store: ConsoleStore, access: Access, user: ConsoleUser) -> dict[str, Any]:
-        """GrantChange it."""
+        """Grant the permission; to grant it again changes nothing."""
         del store, user
         access.grant(self.user, self.permission, self.pattern)
         return {"message": f"{self.user} may {self.permission} {self.pattern}"}
@@ -140,7 +140,7 @@ class RevokeChange(_UserChange):
     """Take a permission back."""
 
     def run(self, store: ConsoleStore, access: Access, user: ConsoleUser) -> dict[str, Any]:
-        """RevokeChange it."""
+        """Revoke the permission, or say that the user did not have it."""
         del store, user
         if not access.revoke(self.user, self.permission, self.pattern):
             raise BadArgument(f"{self.user} was not granted {self.permission} for {self.pattern}")

@@ -23,7 +23,7 @@ SIZES = PlogSizes(first=64, largest=64)
 
 @dataclass(frozen=True)
 class Done:
-    """NextCut ``number`` of the history returned to its caller, and the logs hold ``logs`` now."""
+    """Step ``number`` of the history has returned to its caller."""
 
     number: int
 

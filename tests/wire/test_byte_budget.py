@@ -1,4 +1,4 @@
-"""ByteBudget for bytes that are under way."""
+"""The budget for bytes that are under way."""
 
 from __future__ import annotations
 

@@ -521,7 +521,7 @@ def test_a_batch_needs_room(store: Engine, size: Any) -> None:  # noqa: ANN401 -
         reader.read_batch(size)
 
 
-# TransactionBuffer
+# Waiting
 
 
 def test_without_events_a_reader_waits_no_longer_than_it_is_told(store: Engine) -> None:

@@ -59,7 +59,7 @@ def test_an_acknowledgement_gives_the_place_of_its_event(store: Engine) -> None:
 
 
 def test_nothing_is_acknowledged_before_a_flush_and_then_all_of_it(store: Engine) -> None:
-    """TransactionBuffer for one event sends off all that were written before it, so one sync serves them all."""
+    """Waiting for one event sends off all that were written before it, so one sync serves them all."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
         first, second = writer.write_event(b"1"), writer.write_event(b"2")
