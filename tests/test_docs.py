@@ -33,7 +33,8 @@ DOCUMENTS: Final = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted
 FENCE: Final = re.compile(r"^```(?P<language>\S*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN: Final = ("text", "mermaid")
 """Languages that are only looked at; any other is run, or is a mistake."""
-EXEMPT: Final = ("make ", "pip ", "git clone ", "cd penstock", *(() if which("curl") else ("curl ",)))
+CURL: Final = () if which("curl") else ("curl ",)
+EXEMPT: Final = ("make ", "pip ", "git clone ", "cd penstock", "python3 -m venv ", *CURL)
 """Commands that set up what these tests already run in, or that this machine may lack."""
 
 PLAIN: Final = re.compile(r"penstock (?!serve|demo|aggregate|archive|windows)[^|<>&;$*`\\]*")

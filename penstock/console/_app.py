@@ -158,7 +158,8 @@ class Console:
         try:
             return json_answer(await self._as_user(request, describe))
         except NotAuthenticated:  # not an error: the page asks whether there is a session
-            return json_answer({"user": None})
+            has_users = await asyncio.get_running_loop().run_in_executor(self._identities, self.access.has_users)
+            return json_answer({"user": None, "has_users": has_users})
 
     async def _sign_in(self, request: Request) -> Response:
         given = await _body(request, _Credentials)

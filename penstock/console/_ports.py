@@ -78,6 +78,9 @@ class Access(SeesGroups, Protocol):
     def sign_ins_max(self) -> int:
         """The number of sign-ins that may wait at once; those above it are refused without a wait."""
 
+    def has_users(self) -> bool:
+        """Whether anybody could sign in: the server asks for users, and may not have one yet."""
+
     def sign_in(self, user: str, password: str, peer: str) -> SignedIn:
         """Begin a session, once it is its turn; ``NotAuthenticated``, or ``LoginsBusy`` where too many wait."""
 

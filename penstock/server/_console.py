@@ -52,6 +52,10 @@ class ConsoleAccess:
         """Whether the server has no users."""
         return self._logins is None
 
+    def has_users(self) -> bool:
+        """Whether anybody could sign in."""
+        return self._checked_logins.has_users()
+
     @property
     def _users(self) -> Users:
         return self._checked_logins.users

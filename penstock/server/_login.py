@@ -105,6 +105,10 @@ class Logins:
         """Return the user, without a wait after a failure: a network that has to wait is refused meanwhile."""
         return self._checked(lambda: self._users.current(self._log_in(header, peer, waits=False)))
 
+    def has_users(self) -> bool:
+        """Whether anybody could log in."""
+        return self._checked(lambda: not self._users.is_empty)
+
     def _checked(self, check: Callable[[], T]) -> T:
         """Return what a check returns; without a sound file of users, the log says where it is, and no client learns.
 

@@ -102,6 +102,11 @@ class Users:
         """All users, by name."""
         return iter([User(name, user.grants) for name, user in sorted(self._file.content().users.items())])
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no user, so that nobody can log in."""
+        return not self._file.content().users
+
     # Authentication
 
     def log_in(self, name: str, password: str) -> Login:

@@ -14,12 +14,12 @@ from tests.console.client import PASSWORD
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, ViewportSize
 
     from penstock import Store
     from tests.console.conftest import Served
 
-__all__ = ["MISSING", "launched", "opened", "press_until", "shown", "sign_in", "window", "write"]
+__all__ = ["MISSING", "NARROW", "check_fit", "launched", "opened", "press_until", "shown", "sign_in", "window", "write"]
 
 CHROMIUM: Final = which("chromium") or which("chromium-browser")
 MISSING: Final = None if CHROMIUM else "there is no chromium: tools/setup.sh installs it where it may"
@@ -32,6 +32,10 @@ _ARGUMENTS: Final = (
     "--no-first-run",
     "--font-render-hinting=none",
 )
+NARROW: Final[ViewportSize] = {"width": 360, "height": 740}
+_UNLABELLED: Final = """() => [...document.querySelectorAll("input, select, button, a, [role=button]")]
+    .filter((element) => !(element.labels?.length || element.getAttribute("aria-label") || element.textContent.trim()))
+    .map((element) => element.outerHTML)"""
 _WAIT_MS: Final = 20_000  # the machine may be busy with other tests
 
 
@@ -88,6 +92,12 @@ def opened(browser: Browser, served: Served, user: str = "anna", place: str = ""
     """Open the console in a window, as a user who has signed in."""
     with window(browser, served.server.http_port, **settings) as page:
         yield sign_in(page, user, place)
+
+
+def check_fit(page: Page, place: str) -> None:
+    """Check that the page fits the screen, and that everything that can be used has a label."""
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{place} is too wide"
+    assert page.evaluate(_UNLABELLED) == [], place
 
 
 def press_until(page: Page, key: str, condition: str) -> None:

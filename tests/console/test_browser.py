@@ -12,7 +12,7 @@ from penstock.embedded import open_store
 from penstock.model import StreamConfig
 from penstock.stream.format import StreamCreated
 from tests.console.client import PASSWORD
-from tests.console.pages import opened, press_until, shown, sign_in, window, write
+from tests.console.pages import check_fit, opened, press_until, shown, sign_in, window, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +32,6 @@ PLACES: Final = {
     "#/health": "Health",
     "#/users": "Users",
 }
-UNLABELLED: Final = """() => [...document.querySelectorAll("input, select, button, a, [role=button]")]
-    .filter((element) => !(element.labels?.length || element.getAttribute("aria-label") || element.textContent.trim()))
-    .map((element) => element.outerHTML)"""
 
 
 @pytest.fixture(scope="module")
@@ -54,26 +51,6 @@ def lively(served: Served) -> Served:
     return served
 
 
-def test_sign_in_and_out(browser: Browser, served: Served) -> None:
-    """It is the first thing that every user does, and a wrong password the first that goes wrong."""
-    with window(browser, served.server.http_port, allowed="401 (Unauthorized)") as page:
-        page.goto("/console/#/health")
-        page.get_by_label("User").fill("rita")
-        page.get_by_label("Password").fill("wrong")
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("alert")).to_have_text("The user or the password is wrong.")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="Health")).to_be_visible()
-        page.reload()
-        expect(page.get_by_role("heading", name="Health")).to_be_visible()
-        assert page.evaluate("document.cookie") == "", "no script sees the session"
-        page.get_by_role("button", name="Sign out").click()
-        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-        page.reload()
-        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-
-
 @pytest.mark.parametrize(
     "settings",
     [{}, {"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}],
@@ -86,8 +63,7 @@ def test_every_page(browser: Browser, lively: Served, settings: dict[str, Any]) 
             shown(page, place)
             expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
             expect(page.get_by_text("Loading…")).to_have_count(0)
-            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{place} is too wide"
-            assert page.evaluate(UNLABELLED) == []
+            check_fit(page, place)
 
 
 def test_one_stream_shows_its_segments_readers_and_time(browser: Browser, lively: Served) -> None:
@@ -238,32 +214,6 @@ def test_colours_follow_the_system_or_the_user(browser: Browser, served: Served)
         assert page.evaluate(background) == dark
         button.click()
         assert (button.text_content(), page.evaluate(background)) == ("Auto", light)
-
-
-@pytest.mark.parametrize("ends", ["tokens", "user"])
-def test_a_user_who_is_revoked_loses_the_open_page(browser: Browser, served: Served, ends: str) -> None:
-    """The page is not only refused what it asks for: what it shows is gone, too, and a dialog with it.
-
-    A modal dialog that stays open makes the page to sign in again inert.
-    """
-    served.users.add("temp", PASSWORD, replace=True)
-    served.users.grant("temp", "admin", "plant/*")
-    with opened(browser, served, "temp", f"#/stream/{STREAM}", allowed="401 (Unauthorized)") as page:
-        expect(page.locator(".tile").first).to_be_visible()
-        page.get_by_role("button", name="Truncate…").click()
-        expect(page.get_by_role("dialog")).to_be_visible()
-        if ends == "user":
-            served.users.remove("temp")
-        else:
-            served.users.revoke_tokens("temp")  # as an expired session
-        expect(page.locator("main").get_by_role("alert")).to_have_text("Your session has ended. Sign in again.")
-        expect(page.locator(".tile")).to_have_count(0)
-        expect(page.locator("dialog")).to_have_count(0)
-        expect(page.get_by_label("User")).to_be_focused()
-        page.keyboard.type("rita")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Sign in").click()
-        expect(page.locator(".tile").first).to_be_visible()
 
 
 def test_a_dialog_closes_when_its_page_is_left(browser: Browser, served: Served) -> None:

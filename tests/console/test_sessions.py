@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from penstock.errors import LimitReached, LoginsBusy, NotAuthenticated
-from penstock.server import _login_queue
+from penstock.server import Server, _login_queue
 from penstock.server._config import Config
 from penstock.server._console import SESSION_S, ConsoleAccess
 from penstock.server._limits import Limits
@@ -37,7 +37,7 @@ def test_a_session_begins_with_a_password_and_ends_with_its_page(served: Served)
     client = served.client("rita")
     assert client.get("session").json["user"] == "rita"
     assert client.sign_out().status == 200
-    assert client.get("session").json == {"user": None}
+    assert client.get("session").json == {"user": None, "has_users": True}
     assert client.get("streams").status == 401
     assert client.sign_out().status == 200
 
@@ -74,6 +74,20 @@ def test_wrong_credentials_begin_no_session(served: Served, credentials: tuple[s
     answer = served.client().sign_in(*credentials)
     assert answer.status in {400, 401}  # 400: it is no JSON
     assert "Set-Cookie" not in answer.headers
+
+
+def test_a_server_says_that_it_has_no_users_yet_and_never_how_many_it_has(tmp_path: Path) -> None:
+    """A fresh server refuses every password; whoever has just started it would look for a mistake of their own."""
+    users = Users.open(tmp_path / USERS_FILE)
+    with Server(Config(store=str(tmp_path), port=0, http_port=0)) as server:
+        client = Client(server.http_port)
+        assert client.get("session").json == {"user": None, "has_users": False}
+        assert client.sign_in("anna").status == 401
+        users.add("anna", PASSWORD)
+        assert client.get("session").json == {"user": None, "has_users": True}
+        assert client.sign_in("anna").status == 200
+        (tmp_path / USERS_FILE).write_text("damaged")
+        assert (client.get("session").status, client.get("session").error) == (503, "ServerBusy")
 
 
 @pytest.fixture
@@ -135,7 +149,7 @@ def test_a_user_who_is_removed_or_gets_another_password_is_out_at_once(served: S
         client = served.client("temp")
         assert client.get("streams").status == 200
         change()
-        assert (client.get("streams").status, client.get("session").json) == (401, {"user": None})
+        assert (client.get("streams").status, client.get("session").json) == (401, {"user": None, "has_users": True})
 
 
 def test_a_session_expires(tmp_path: Path) -> None:
@@ -219,8 +233,6 @@ def test_a_change_that_a_form_could_send_is_refused(served: Served, content_type
 @pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("[::1]", 200), ("evil.example", 403), ("", 403)])
 def test_a_server_without_users_answers_only_to_names_of_this_machine(tmp_path: Path, host: str, status: int) -> None:
     """A site whose name leads to 127.0.0.1 would have the same origin as the console, and there is no password."""
-    from penstock.server import Server  # noqa: PLC0415 - heavy
-
     with Server(Config(store=str(tmp_path), port=0, http_port=0, anonymous=True)) as server:
         client = Client(server.http_port)
         assert client.ask("GET", "/console/api/streams", Host=host and f"{host}:{server.http_port}").status == status

@@ -67,7 +67,7 @@ def test_downloads_and_sign_outs_go_on_while_a_user_has_all_its_calls(served: Se
     assert other.sign_out().status == 200
     leaving = served.client("rita")
     assert leaving.sign_out().status == 200
-    assert leaving.get("session").json == {"user": None}
+    assert leaving.get("session").json == {"user": None, "has_users": True}
 
 
 def in_threads(test: Callable[[SharedThreads], Any], *, threads: int = 2, of_user_max: int = 1) -> None:

@@ -64,13 +64,23 @@ function route() {
   else notFound();
 }
 
-function signInPage(note) {
+// What to do before anybody can sign in. It is no secret: a server without users lets nobody in.
+const firstUser = () => [
+  h("p", {}, "This server has no users yet. Add the first one on the machine of the server, where ", h("code", {}, "DATA"), " is the folder of the store:"),
+  h("pre", { tabindex: 0, "aria-label": "Commands to run" }, "penstock user add anna --store DATA\npenstock user grant anna admin '*' --store DATA"),
+  h("p", { class: "muted" }, "Then sign in here. The server need not be restarted."),
+];
+
+function signInPage({ note = "", hasUsers = true } = {}) {
   leave.abort();
   closeDialogs();
   session = null;
   document.title = "Sign in · Penstock";
   showTop();
-  const problem = h("p", { class: "problem", role: "alert" }, note ?? "");
+  const problem = h("p", { class: "problem", role: "alert" }, note);
+  const advice = h("div", { class: "advice" });
+  const advise = (has) => morph(advice, has ? h("p", { class: "muted" }, "Use the name and the password of a user of this server.") : firstUser());
+  advise(hasUsers);
   const user = h("input", { id: "user", name: "user", autocomplete: "username", required: true, spellcheck: "false", autocapitalize: "none" });
   const password = h("input", { id: "password", name: "password", type: "password", autocomplete: "current-password", required: true });
   const button = h("button", { class: "primary", type: "submit" }, "Sign in");
@@ -78,7 +88,7 @@ function signInPage(note) {
     "form",
     { class: "card sign-in" },
     h("h1", {}, "Sign in"),
-    h("p", { class: "muted" }, "Use a user of this server."),
+    advice,
     h("p", { class: "field" }, h("label", { for: "user" }, "User"), user),
     h("p", { class: "field" }, h("label", { for: "password" }, "Password"), password),
     problem,
@@ -93,7 +103,10 @@ function signInPage(note) {
       await begin();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      problem.textContent = error.status === 401 ? "The user or the password is wrong." : sentence(error.message);
+      const isWrong = error.status === 401;
+      const has = !isWrong || (await hasAnyUser());
+      advise(has);
+      problem.textContent = !has ? "Nobody can sign in yet." : isWrong ? "The user or the password is wrong." : sentence(error.message);
       password.select();
     } finally {
       button.disabled = false;
@@ -103,6 +116,7 @@ function signInPage(note) {
   user.focus();
 }
 
+const hasAnyUser = () => get("session").then((found) => found.has_users, () => true);
 const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
 async function signOut() {
@@ -116,7 +130,7 @@ async function signOut() {
 
 async function begin() {
   const found = await get("session");
-  if (found.user === null) return signInPage();
+  if (found.user === null) return signInPage({ hasUsers: found.has_users });
   session = found;
   route();
 }
@@ -130,7 +144,7 @@ async function start() {
 }
 
 listen("signedOut", (error) => {
-  if (session !== null) signInPage(error.kind === "NotAuthenticated" ? "Your session has ended. Sign in again." : error.message);
+  if (session !== null) signInPage({ note: error.kind === "NotAuthenticated" ? "Your session has ended. Sign in again." : error.message });
 });
 listen("connection", (isGood, error) => {
   if (isGood) banner("");
