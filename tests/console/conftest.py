@@ -103,6 +103,23 @@ def served(serve: Callable[..., _Serving]) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
+def lively(served: Served) -> Served:
+    """A stream that was split and merged, with writers that note time, readers, a consumer and a transaction."""
+    store = served.store
+    with store.writer(STREAM, writer_id="plant-1") as writer:
+        for _ in range(3):
+            writer.write_batch([b'{"degrees": 80}'] * 20, [f"sensor-{number}" for number in range(20)]).result()
+            writer.note_time(1_000)
+    store.scale_stream(STREAM, [0], [(0.0, 0.25), (0.25, 0.5)])
+    store.scale_stream(STREAM, [1, 3], [(0.25, 1.0)])
+    group = store.create_reader_group("dashboard", [STREAM])
+    group.reader("r1").read_next_event(timeout=1)
+    store.register_consumer(STREAM, "archiver")
+    store.transactional_writer(STREAM, "etl").begin(lease=600)
+    return served
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A browser for the tests of a module."""
     with launched() as browser:

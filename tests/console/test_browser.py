@@ -11,8 +11,7 @@ from penstock.console._calls import CALLS
 from penstock.embedded import open_store
 from penstock.model import StreamConfig
 from penstock.stream.format import StreamCreated
-from tests.console.client import PASSWORD
-from tests.console.pages import check_fit, opened, press_until, shown, sign_in, window, write
+from tests.console.pages import NARROW, check_fit, opened, shown, sign_in, window, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,30 +29,14 @@ PLACES: Final = {
     f"#/stream/{STREAM}/readers": STREAM,
     f"#/stream/{STREAM}/events": STREAM,
     "#/health": "Health",
+    "#/cluster": "Cluster",
     "#/users": "Users",
 }
 
 
-@pytest.fixture(scope="module")
-def lively(served: Served) -> Served:
-    """A stream that was split and merged, with writers that note time, readers, a consumer and a transaction."""
-    store = served.store
-    with store.writer(STREAM, writer_id="plant-1") as writer:
-        for _ in range(3):
-            writer.write_batch([b'{"degrees": 80}'] * 20, [f"sensor-{number}" for number in range(20)]).result()
-            writer.note_time(1_000)
-    store.scale_stream(STREAM, [0], [(0.0, 0.25), (0.25, 0.5)])
-    store.scale_stream(STREAM, [1, 3], [(0.25, 1.0)])
-    group = store.create_reader_group("dashboard", [STREAM])
-    group.reader("r1").read_next_event(timeout=1)
-    store.register_consumer(STREAM, "archiver")
-    store.transactional_writer(STREAM, "etl").begin(lease=600)
-    return served
-
-
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}],
+    [{}, {"viewport": NARROW}, {"color_scheme": "dark"}],
     ids=["wide", "narrow", "dark"],
 )
 def test_every_page(browser: Browser, lively: Served, settings: dict[str, Any]) -> None:
@@ -168,33 +151,6 @@ def test_permissions_are_granted_and_revoked(browser: Browser, served: Served) -
         page.get_by_role("button", name="Revoke", exact=True).click()
         expect(row).to_contain_text("nothing was granted")
         expect(other.get_by_role("link", name=STREAM)).to_have_count(0)
-
-
-def test_everything_works_with_the_keyboard(browser: Browser, lively: Served) -> None:
-    """Not everybody has a mouse, or can use one; focus is visible, and comes back from a dialog."""
-    with window(browser, lively.server.http_port) as page:
-        page.goto("/console/")
-        expect(page.get_by_label("User")).to_be_focused()
-        page.keyboard.type("anna")
-        page.keyboard.press("Tab")
-        page.keyboard.type(PASSWORD)
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("link", name=STREAM)).to_be_visible()
-        press_until(page, "Tab", f"document.activeElement.textContent === '{STREAM}'")
-        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-        page.keyboard.press("Enter")
-        expect(page.locator(".segment")).to_have_count(5)
-        press_until(page, "Tab", "document.activeElement.dataset.segment === '4'")
-        page.keyboard.press("ArrowLeft")
-        expect(page.locator("[data-segment='3']")).to_be_focused()
-        expect(page.locator("[data-segment='3']")).to_have_attribute("aria-pressed", "true")
-        press_until(page, "Shift+Tab", "document.activeElement.textContent === 'Seal…'")
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("dialog")).to_be_visible()
-        expect(page.get_by_label("Type the name")).to_be_focused()
-        page.keyboard.press("Escape")
-        expect(page.get_by_role("dialog")).to_have_count(0)
-        expect(page.get_by_role("button", name="Seal…")).to_be_focused()
 
 
 def test_colours_follow_the_system_or_the_user(browser: Browser, served: Served) -> None:

@@ -9,10 +9,10 @@ from playwright.sync_api import expect
 
 import penstock
 from penstock.console._app import _DOWNLOAD_CHUNK
-from penstock.server import Server
+from penstock.server import Server, local_cluster
 from penstock.stream.read import EventInputStream
 from tests.console.client import Client
-from tests.console.pages import launched, window
+from tests.console.pages import NARROW, check_fit, launched, window
 from tests.server.apart import eventually
 from tests.server.cluster import config_of, status_of
 
@@ -53,6 +53,23 @@ def test_the_page_in_a_browser_follows_the_cluster(tmp_path: Path) -> None:
             with Server(config_of(tmp_path, "b")) as standby:
                 expect(row.filter(has_text=f"127.0.0.1:{standby.port}")).to_contain_text("stands by")
             expect(row.filter(has_text=f"127.0.0.1:{standby.port}")).to_have_count(0)
+
+
+def test_the_page_of_plog_servers_fits_every_screen_and_has_labels(tmp_path: Path) -> None:
+    """Whoever looks at a cluster from the telephone at night has to see which server is away."""
+    cpo = f"sqlite:{tmp_path}/cpo.db"
+    with (
+        launched() as browser,
+        local_cluster(tmp_path, cpo, name="plant-of-the-north", group="first-building") as plog_servers,
+        Server(config_of(tmp_path, "a", plogs="cluster:plant-of-the-north")) as owner,
+    ):
+        eventually(lambda: status_of(owner.http_port) == "ok")
+        for settings in ({}, {"viewport": NARROW}, {"color_scheme": "dark"}):
+            with window(browser, owner.http_port, **settings) as page:
+                page.goto("/console/#/cluster")
+                for address in (f"127.0.0.1:{owner.port}", *plog_servers):
+                    expect(page.get_by_role("row").filter(has_text=address)).to_be_visible()
+                check_fit(page, f"the page of the cluster, {settings}")
 
 
 def test_a_server_that_stands_by_refuses_the_console_until_it_owns_the_store(tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ export function closeDialogs() {
 
 // A dialog with a form. submit(values) sends the change; an error is shown, and the dialog stays open.
 export function ask({ title, text, fields = [], confirm, danger = false, action, submit }) {
+  const opener = document.activeElement;
+  const around = opener.closest("tr, section");
   const problem = h("p", { class: "problem", role: "alert" });
   const inputs = new Map();
   const labelled = fields.map((field) => {
@@ -123,6 +125,7 @@ export function ask({ title, text, fields = [], confirm, danger = false, action,
       const values = Object.fromEntries([...inputs].map(([name, input]) => [name, input.value.trim()]));
       const answer = await submit({ ...values, confirm: typed?.value });
       if (dialog.isConnected) closeDialogs();
+      if (!opener.isConnected) around?.querySelector("button")?.focus(); // what was changed took its button with it
       toast(answer?.message ?? "Done");
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

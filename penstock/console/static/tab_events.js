@@ -29,8 +29,12 @@ export function eventsTab({ signal, failed }, name, body) {
   let typing = 0; // the timer of the key filter
 
   const list = () => body.querySelector(".events");
+  const rowButton = (pointer) => list()?.querySelector(`li[data-key="${CSS.escape(pointer ?? "")}"] button`);
+  const lastButton = () => list()?.querySelector("li:last-child button");
   const show = () => {
+    const hadFocus = body.contains(document.activeElement);
     morph(body, view());
+    if (hadFocus && !body.contains(document.activeElement)) lastButton()?.focus({ preventScroll: true }); // its button has gone
     const box = list();
     if (state.follow && box) box.scrollTop = box.scrollHeight;
   };
@@ -132,7 +136,7 @@ export function eventsTab({ signal, failed }, name, body) {
       { "data-key": row.pointer, class: row.pointer === state.marked ? "marked" : undefined },
       h(
         "button",
-        { type: "button", class: `event${row.pointer === state.open ? " open" : ""}`, "aria-expanded": row.pointer === state.open ? "true" : "false", onclick: () => (row.pointer === state.open ? closeEvent() : openEvent(row.pointer)) },
+        { type: "button", class: `event${row.pointer === state.open ? " open" : ""}`, "aria-expanded": row.pointer === state.open ? "true" : "false", onclick: () => (row.pointer === state.open ? closeEvent() : openAndFocus(row.pointer)) },
         h("span", { class: "event-time" }, f.timeBeside(row.time_ms, Date.now(), { withMs: true })),
         h("span", { class: "event-key", title: row.key ?? "" }, row.key ?? "–"),
         h("span", { class: "event-size" }, f.size(row.size)),
@@ -140,9 +144,24 @@ export function eventsTab({ signal, failed }, name, body) {
       ),
     );
   const isDated = () => state.rows.some((row) => f.day(row.time_ms) !== f.day(Date.now()));
+  // An event is behind all rows for the Tab key, so it gets the focus, and its row gets it back.
+  const openAndFocus = (pointer) => {
+    openEvent(pointer);
+    body.querySelector(".detail").focus({ preventScroll: true });
+  };
   const closeEvent = () => {
+    const pointer = state.open;
     state.open = state.detail = null;
     show();
+    rowButton(pointer)?.focus();
+  };
+  const moveFocus = (event) => {
+    const buttons = [...event.currentTarget.querySelectorAll("button")];
+    const at = buttons.indexOf(document.activeElement);
+    const to = { ArrowUp: at - 1, ArrowDown: at + 1, Home: 0, End: buttons.length - 1 }[event.key];
+    if (buttons[to] === undefined) return;
+    event.preventDefault();
+    buttons[to].focus();
   };
   const content = (event) => {
     if (event.text === undefined) return [pill("binary", "muted"), h("pre", { tabindex: 0, "aria-label": "Event" }, f.hexDump(event.hex))];
@@ -157,7 +176,7 @@ export function eventsTab({ signal, failed }, name, body) {
     const event = state.detail;
     return h(
       "section",
-      { class: "detail card", "aria-label": "Event" },
+      { class: "detail card", "aria-label": "Event", tabindex: -1 },
       h("div", { class: "title-row" }, h("h2", { class: "mono wrap" }, state.open), h("span", { class: "grow" }), h("button", { type: "button", class: "quiet", onclick: closeEvent }, "Close")),
       event === null
         ? empty("Loading…")
@@ -246,7 +265,7 @@ export function eventsTab({ signal, failed }, name, body) {
         { class: `card flush${isDated() ? " dated" : ""}` },
         h("div", { class: "event head", "aria-hidden": "true" }, h("span", {}, "Time"), h("span", {}, "Key"), h("span", {}, "Size"), h("span", {}, "Event")),
         state.rows.length
-          ? h("ul", { class: "events", "aria-label": "Events", onscroll: pauseIfScrolledUp }, state.rows.map(eventRow))
+          ? h("ul", { class: "events", "aria-label": "Events", onscroll: pauseIfScrolledUp, onkeydown: moveFocus }, state.rows.map(eventRow))
           : empty(state.follow ? "No event yet. Those that arrive are shown here." : state.atTail ? "There is no event from here on." : loading === turn ? "Loading…" : "No event is shown."),
         !state.follow && !state.atTail && (state.rows.length || loading !== turn) ? h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => more() }, "Next events")) : null,
       ),
