@@ -53,7 +53,8 @@ def test_the_quick_tests_run_once_for_each_python_and_spark_with_each_pyspark() 
 def test_the_quick_tests_have_every_part_that_users_call_and_start_neither_spark_nor_a_browser() -> None:
     """A Python breaks the command line as easily as the engine; a file that is left out is one that exists."""
     arguments = matrix.tests_of("unit")
-    assert {"tests/backup", "tests/cli", "tests/console", "tests/patterns", "tests/test_interop.py"} < set(arguments)
+    called = {"backup", "cli", "console", "copying", "local", "patterns", "server", "test_interop.py"}
+    assert {f"tests/{name}" for name in called} < set(arguments)
     for pattern, reason in matrix.LEFT_OUT.items():
         assert reason
         assert f"--ignore-glob={ROOT}/{pattern}" in arguments
@@ -66,6 +67,19 @@ def test_the_quick_tests_have_every_part_that_users_call_and_start_neither_spark
             fixtures = set(re.findall(r"one_spark|short_demo|browser: Browser|page: Page", text))
             assert fixtures <= ({"short_demo"} if file.name == "test_cli_commands.py" else set()), file
     assert "--deselect=tests/cli/test_cli_commands.py::test_example_runs" in arguments, "it uses short_demo"
+
+
+def test_what_the_matrix_leaves_out_is_named_in_the_documentation() -> None:
+    """A table in which everything has passed is read as if it was everything."""
+    page = (ROOT / "docs" / "testing.md").read_text()
+    [section] = re.findall(r"^## Which versions are tested\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    named = {cell for line in section.splitlines() if line.startswith("| `") for cell in re.findall(r"`([^`]+)`", line)}
+    run = {*matrix.tests_of("unit"), *matrix.tests_of("spark")}
+    tests = [*ROOT.glob("tests/test_*.py"), *(path for path in ROOT.glob("tests/*/") if any(path.glob("**/test_*.py")))]
+    places = {str(path.relative_to(ROOT)) for path in tests}
+    left_out = (places - run) | matrix.LEFT_OUT.keys()
+    assert left_out - named == set(), "left out without a word"
+    assert named - left_out == set(), "it is not left out"
 
 
 def test_a_python_that_is_missing_is_skipped_with_a_word(

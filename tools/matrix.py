@@ -30,9 +30,17 @@ MORE = (
     "tests/backup",
     "tests/cli",
     "tests/console",
+    "tests/copying",
+    "tests/local",
     "tests/patterns",
+    "tests/server",
     "tests/top",
+    "tests/test_deadlines.py",
+    "tests/test_forks.py",
     "tests/test_interop.py",
+    "tests/test_retry.py",
+    "tests/test_store.py",
+    "tests/test_tracing.py",
 )
 """What the quick tests are here beside those of ``make check``."""
 LEFT_OUT = {
@@ -43,7 +51,12 @@ LEFT_OUT = {
     "tests/cli/test_cli_jobs.py": "starts Spark",
     "tests/console/test_browser*.py": "starts a browser, which is the same with each Python",
     "tests/console/test_cluster_page.py": "starts a browser, which is the same with each Python",
+    "tests/copying/test_killed_copies.py": "takes long",
+    "tests/local/test_prepared_transactions.py": "takes long",
     "tests/patterns/test_examples_killed.py": "takes long",
+    "tests/server/test_flood.py": "takes long",
+    "tests/server/test_hand_over.py": "takes long",
+    "tests/server/test_starvation.py": "takes long",
 }
 ON_SPARK = "tests/cli/test_cli_commands.py::test_example_runs"  # the examples of all commands, some of which start it
 SETUP_S_MAX, TESTS_S_MAX = 1800, 3600
