@@ -30,7 +30,7 @@ def bench(
     *,
     full: Annotated[bool, typer.Option("--full", help="Measure for up to an hour, with an event of 1 GiB.")] = False,
     only: Annotated[
-        str | None, typer.Option(metavar="WORK,...", help="Do these works only, such as durable,tail.")
+        str | None, typer.Option(metavar="WORK,...", help="Run only these workloads, such as durable,tail.")
     ] = None,
     peers: Annotated[
         str | None,

@@ -216,7 +216,7 @@ export function eventsTab({ signal, failed }, name, body) {
       const what = [state.skippedEvents && f.plural(state.skippedEvents, "event"), state.skippedBytes && f.size(state.skippedBytes)].filter(Boolean).join(" and ");
       parts.push(`${what} passed too quickly to be shown.`);
     }
-    if (state.key) parts.push(`${f.plural(state.scanned, "event")} looked through for the key.`);
+    if (state.key) parts.push(`The key was searched for in ${f.plural(state.scanned, "event")}.`);
     return [...parts, state.note].filter(Boolean).join(" ");
   };
   const jumpForm = () =>

@@ -70,7 +70,7 @@ export function timeTab({ main, signal, failed }, name, body) {
               answer.writers.map((writer) => ({ key: writer.writer, cells: [h("span", { class: "mono" }, writer.writer), stateOf(writer), f.noted(writer.time), behind(writer.time), f.seconds(writer.silent_s)] })),
             )
           : empty("No writer notes time at the moment."),
-        h("p", { class: "muted hint" }, `A writer that holds time back and is silent for ${f.seconds(answer.timeout_s)} is waited for no longer.`),
+        h("p", { class: "muted hint" }, `If a writer is silent for ${f.seconds(answer.timeout_s)}, it no longer holds time back.`),
       ),
     ];
   };
