@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _ports: Final = random.SystemRandom()
+_given: Final[set[int]] = set()
 SERVE: Final = """
     import json, sys
     from penstock.server import Config, run
@@ -55,13 +56,19 @@ def memory_peak(pid: int) -> int:
 
 
 def free_port() -> int:
-    """Return a port that no other program takes by chance: it is below those that the system gives to connections."""
+    """Return a port that no other program takes by chance: it is below those that the system gives to connections.
+
+    A process gets each port once, so that servers that are started later do not have to share one.
+    """
     while True:
         port = _ports.randrange(20_000, 32_000)
+        if port in _given:
+            continue
         try:
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
             continue
+        _given.add(port)
         return port
 
 
