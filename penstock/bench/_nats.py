@@ -213,12 +213,15 @@ class _Nats(SystemUnderTest):
         """Add a stream and publish to it."""
 
         async def work(_connection: Any, stream: Any) -> tuple[int, float]:  # noqa: ANN401
+            names: list[str] = []
             start = time.perf_counter()
-            done = 0
-            while done < number and time.perf_counter() - start < seconds_max:
-                await stream.publish(await self._create(stream), b"event")
-                done += 1
-            return done, time.perf_counter() - start
+            while len(names) < number and time.perf_counter() - start < seconds_max:
+                names.append(await self._create(stream))
+                await stream.publish(names[-1], b"event")
+            took = time.perf_counter() - start
+            for name in names:
+                await stream.delete_stream(name)
+            return len(names), took
 
         return self._run(work)
 

@@ -50,11 +50,13 @@ _PAGE: Final = """<!doctype html>
   .unsynced {{ fill-opacity: .35; stroke-width: 1; stroke-dasharray: 3 2; }}
   .unsynced.ours {{ stroke: var(--ours); }} .unsynced.faster {{ stroke: var(--faster); }}
   .unsynced.slower {{ stroke: var(--slower); }}
+  .warning {{ border-left: 4px solid var(--faster); padding-left: .7rem; }}
   .key {{ display: inline-block; width: .9em; height: .9em; margin: 0 .3em 0 1em; vertical-align: -.1em; }}
   table {{ border-collapse: collapse; font-size: 13px; }} td, th {{ padding: .2rem 1rem .2rem 0; text-align: left;
           vertical-align: top; }}
 </style></head><body>
 <h1>Penstock and its peers</h1>
+{warnings}
 <p>The middle line is {baseline}. A bar to the <b>right</b> is <b>faster</b> than that, a bar to the left slower; a
 step of the grid is ten times. {verdict}</p>
 <p><span class="key" style="background: var(--ours); margin-left: 0"></span>Penstock
@@ -82,6 +84,7 @@ def page_of(report: BenchReport) -> str:
     return _PAGE.format(
         baseline=escape(baseline.title if baseline else "Penstock"),
         verdict=escape(_verdict(comparisons)),
+        warnings="".join(f'<p class="warning">Warning: {escape(warning)}.</p>' for warning in report.warnings),
         width=_WIDTH,
         height=height,
         chart=chart,

@@ -209,13 +209,16 @@ class PenstockSystem(SystemUnderTest):
 
     def create_streams(self, number: int, *, seconds_max: float) -> tuple[int, float]:
         """Open a writer for each."""
+        names: list[str] = []
         start = time.perf_counter()
-        done = 0
-        while done < number and time.perf_counter() - start < seconds_max:
-            with self.store.writer(self.new_name()) as writer:
+        while len(names) < number and time.perf_counter() - start < seconds_max:
+            names.append(self.new_name())
+            with self.store.writer(names[-1]) as writer:
                 writer.write_event(b"event").result(WAIT_S)
-            done += 1
-        return done, time.perf_counter() - start
+        took = time.perf_counter() - start
+        for name in names:
+            self._remove(name)
+        return len(names), took
 
 
 def _settings(**more: str) -> Mapping[str, str]:

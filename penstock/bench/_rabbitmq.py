@@ -246,22 +246,26 @@ class RabbitMQStreams(SystemUnderTest):
 
     def create_streams(self, number: int, *, seconds_max: float) -> tuple[int, float]:
         """Create a stream and send to it; a connection has a limited number of publishers, so there are several."""
+        names: list[str] = []
         start = time.perf_counter()
-        done = 0
 
-        async def work(producer: Any) -> None:  # noqa: ANN401
-            nonlocal done
-            for _ in range(min(_PUBLISHERS, number - done)):
+        async def create(producer: Any) -> None:  # noqa: ANN401
+            for _ in range(min(_PUBLISHERS, number - len(names))):
                 if time.perf_counter() - start > seconds_max:
                     return
-                name = self.new_name()
-                await producer.create_stream(name)
-                await producer.send_wait(name, b"event")
-                done += 1
+                names.append(self.new_name())
+                await producer.create_stream(names[-1])
+                await producer.send_wait(names[-1], b"event")
 
-        while done < number and time.perf_counter() - start < seconds_max:
-            self._run(work)
-        return done, time.perf_counter() - start
+        async def remove(producer: Any) -> None:  # noqa: ANN401
+            for name in names:
+                await producer.delete_stream(name)
+
+        while len(names) < number and time.perf_counter() - start < seconds_max:
+            self._run(create)
+        took = time.perf_counter() - start
+        self._run(remove)
+        return len(names), took
 
 
 async def _write_batches(producer: Any, name: str, load: EventLoad) -> float:  # noqa: ANN401 - rstream's

@@ -16,6 +16,7 @@ __all__ = ["EVEN", "BenchReport", "Comparison", "MeasuredSystem", "Measurement",
 JSON_VERSION: Final = 1
 EVEN: Final = 1.05
 """Up to here, two speeds are called the same."""
+_LOAD_MAX: Final = 1.0
 _BASELINES: Final = ("penstock-served", "penstock-embedded")
 """Peers are servers, so Penstock is one, too, where it was measured as one."""
 
@@ -117,6 +118,14 @@ class BenchReport:
         named = {system.key: system for system in ours}
         return next((named[key] for key in _BASELINES if key in named), ours[0] if ours else None)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why the figures are worth less than they seem."""
+        load = self.machine.get("load_before", 0.0)
+        if not isinstance(load, str) and load > _LOAD_MAX:
+            return (f"the load was {load} before the run: something else used the machine, so measure again when idle",)
+        return ()
+
     def comparisons(self) -> list[Comparison]:
         """Compare every figure that Penstock has; where it loses comes first."""
         baseline = self.baseline
@@ -158,6 +167,7 @@ class BenchReport:
             "started": self.started,
             "seconds": round(self.seconds, 1),
             "machine": dict(self.machine),
+            "warnings": list(self.warnings),
             "baseline": None if baseline is None else baseline.key,
             "systems": [_system_json(system) for system in self.systems],
             "skipped": [{"key": each.key, "title": each.title, "reason": each.reason} for each in self.skipped],

@@ -63,6 +63,7 @@ _PEERS: Final[tuple[type[SystemUnderTest], ...]] = (
 _NONE: Final = "none"
 _STARTS: Final = 4  # systems that start at the same time
 _SYNCS: Final = 50
+_ROUNDS_SHARE: Final = 0.5  # of the time of a work; what comes before finds out how large a round is
 _REASON_MAX: Final = 200
 
 
@@ -118,8 +119,8 @@ def run_bench(
         measurements: list[Measurement] = []
         for number, work in enumerate(works, 1):
             on_progress(work.name, number, steps)
-            share = (deadline - time.monotonic()) / (len(works) - number + 1)
-            measurements += _measure(work, running, plan, share_s=share)
+            share_s = (deadline - time.monotonic()) * work.share / sum(each.share for each in works[number - 1 :])
+            measurements += _measure(work, running, plan, share_s=share_s)
         on_progress("stopping", steps, steps)
     return BenchReport(
         mode=plan.mode,
@@ -195,35 +196,47 @@ def _close_all(systems: Sequence[SystemUnderTest]) -> None:
 
 
 def _measure(
-    work: BenchWork, systems: Iterable[SystemUnderTest], plan: BenchPlan, *, share_s: float
+    work: BenchWork, systems: Sequence[SystemUnderTest], plan: BenchPlan, *, share_s: float
 ) -> list[Measurement]:
-    """Measure one work: a round of each system at least, more while its share of the time lasts."""
+    """Measure one work: a round of each system at least, and one more of each whose round fits into the share."""
     reasons: dict[str, str] = {}
     values: dict[str, list[Mapping[str, float]]] = {system.key: [] for system in systems}
     if share_s <= 0:
         return _measurements(work, values, dict.fromkeys(values, "the time was up: use --seconds or --full"))
     end = time.monotonic() + share_s
-    ready: dict[str, Round] = {}
-    for system in systems:
-        try:
-            ready[system.key] = work.prepare(system, plan)
-        except NotOffered as limit:
-            reasons[system.key] = str(limit)
-        except Exception as error:  # noqa: BLE001 - of any client; it becomes part of the report
-            reasons[system.key] = _reason(error)
-    for number in range(min(plan.rounds, work.rounds_max or plan.rounds)):
-        if number and time.monotonic() > end:
-            break
+    ready = _prepare_each(work, systems, plan, reasons, end=end - share_s * _ROUNDS_SHARE)
+    longest_s = dict.fromkeys(ready, 0.0)
+    for number in range(plan.rounds):
         for key, run in list(ready.items()):
+            begun = time.monotonic()
+            if number and begun + longest_s[key] > end:
+                continue
             try:
                 values[key].append(run())
             except NotOffered as limit:
                 reasons[key] = str(limit)
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:  # noqa: BLE001 - of any client; it becomes part of the report
                 reasons[key] = _reason(error)
+            longest_s[key] = max(longest_s[key], time.monotonic() - begun)
             if key in reasons:
                 del ready[key]
     return _measurements(work, values, reasons)
+
+
+def _prepare_each(
+    work: BenchWork, systems: Sequence[SystemUnderTest], plan: BenchPlan, reasons: dict[str, str], *, end: float
+) -> dict[str, Round]:
+    """Prepare a work for each system, in an equal part of the time; note the reasons of those that cannot do it."""
+    ready: dict[str, Round] = {}
+    for number, system in enumerate(systems):
+        part_s = max(0.0, end - time.monotonic()) / (len(systems) - number)
+        try:
+            ready[system.key] = work.prepare(system, plan, seconds_max=part_s)
+        except NotOffered as limit:
+            reasons[system.key] = str(limit)
+        except Exception as error:  # noqa: BLE001 - of any client; it becomes part of the report
+            reasons[system.key] = _reason(error)
+    return ready
 
 
 def _measurements(

@@ -140,7 +140,10 @@ class SystemUnderTest(ABC):
 
     @abstractmethod
     def create_streams(self, number: int, *, seconds_max: float) -> tuple[int, float]:
-        """Create streams and write an acknowledged event to each, until time is up; return how many, and the time."""
+        """Create streams and write an acknowledged event to each, until time is up; return how many, and the time.
+
+        They are removed after that, so that they are no burden for the works that follow.
+        """
 
     def restart(self, stream: str, load: EventLoad) -> float:
         """Stop, and return how long it takes from the start until the first event of a stream has been read."""

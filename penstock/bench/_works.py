@@ -1,12 +1,14 @@
 """The works: what every system does, how often, and what is counted.
 
 A work is prepared once for a system, which warms it up and finds out how many events take about as long as a round
-should; the function that comes back does one round.
+should, for as long as it may; the function that comes back does one round. Where Penstock loses most comes first, so
+that it is not what is left out on a slow machine.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,10 +16,19 @@ from penstock.bench._system import EventLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Protocol
 
     from penstock.bench._system import SystemUnderTest
 
     Round = Callable[[], Mapping[str, float]]
+
+    class Prepare(Protocol):
+        """Prepares a work, in about so many seconds at most."""
+
+        def __call__(self, system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
+            """Return what does one round."""
+            ...
+
 
 __all__ = ["FULL", "QUICK", "WORKS", "BenchPlan", "BenchWork", "Metric"]
 
@@ -28,6 +39,7 @@ _GROWTH_MAX: Final = 20
 _SLOW_ROUNDS: Final = 5
 _FILL_ROUNDS: Final = 5
 _PERCENTILES: Final = (50, 90, 99)
+_WARM_UP_SHARE: Final = 10  # of a large event, and of the streams of a round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +64,7 @@ class BenchPlan:
     huge_size: int | None
     streams: int
     streams_s: float
-    """How long a system may create streams."""
+    """How long a system may create streams in a round."""
     restart_events: int
     """How many events are there when a system starts again."""
 
@@ -69,7 +81,7 @@ QUICK: Final = BenchPlan(
     large_size=100_000_000,
     huge_size=None,
     streams=1000,
-    streams_s=1.5,
+    streams_s=0.25,
     restart_events=10_000,
 )
 FULL: Final = BenchPlan(
@@ -84,7 +96,7 @@ FULL: Final = BenchPlan(
     large_size=100_000_000,
     huge_size=1 << 30,
     streams=1000,
-    streams_s=120.0,
+    streams_s=10.0,
     restart_events=100_000,
 )
 
@@ -106,21 +118,23 @@ class BenchWork:
 
     name: str
     metrics: tuple[Metric, ...]
-    prepare: Callable[[SystemUnderTest, BenchPlan], Round]
-    rounds_max: int | None = None
+    prepare: Prepare
+    share: float = 1.0
+    """How much of the time it gets, in multiples of what most works get."""
     is_full_only: bool = False
 
 
-def _calibrated(run: Callable[[int], float], plan: BenchPlan, *, least: int, most: int) -> int:
-    """Warm up, and return how many events take about as long as a round should.
+def _calibrated(run: Callable[[int], float], plan: BenchPlan, *, least: int, most: int, seconds_max: float) -> int:
+    """Warm up, and return how many events take about as long as a round should, as far as time allows to find out.
 
     Fewer than ``least`` would measure what a call costs, not what an event costs. The first call finds everything cold,
     and decides nothing, unless it is so slow that there will be no more events anyway.
     """
+    end = time.monotonic() + seconds_max
     count = min(least, most)
     if run(count) > _SLOW_ROUNDS * plan.round_s:
         return count
-    while count < most:
+    while count < most and time.monotonic() < end:
         factor = plan.round_s / max(run(count), 1e-6)
         if factor < 1.5:
             break
@@ -136,34 +150,36 @@ def _count_max(plan: BenchPlan, event: bytes) -> int:
     return max(1, min(plan.count_max, plan.bytes_max // len(event)))
 
 
-def _write(call: str, event: bytes) -> Callable[[SystemUnderTest, BenchPlan], Round]:
-    def prepare(system: SystemUnderTest, plan: BenchPlan) -> Round:
+def _write(call: str, event: bytes) -> Prepare:
+    def prepare(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
         def run(count: int) -> float:
             took: float = getattr(system, call)(EventLoad(event=event, count=count))
             return took
 
         least = max(_count_min(plan, event), system.written_events_min * len(_EVENT) // len(event))
-        count = _calibrated(run, plan, least=least, most=_count_max(plan, event))
+        count = _calibrated(run, plan, least=least, most=_count_max(plan, event), seconds_max=seconds_max)
         return lambda: {"rate": count / run(count)}
 
     return prepare
 
 
-def _read(call: str, event: bytes) -> Callable[[SystemUnderTest, BenchPlan], Round]:
-    def prepare(system: SystemUnderTest, plan: BenchPlan) -> Round:
-        stream, load = _filled(system, plan, event)
+def _read(call: str, event: bytes) -> Prepare:
+    def prepare(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
+        start = time.monotonic()
+        stream, load = _filled(system, plan, event, seconds_max=seconds_max / 2)
 
         def run(count: int) -> float:
             took: float = getattr(system, call)(stream, EventLoad(event=event, count=count))
             return took
 
-        count = _calibrated(run, plan, least=_count_min(plan, event), most=load.count)
+        left = start + seconds_max - time.monotonic()
+        count = _calibrated(run, plan, least=_count_min(plan, event), most=load.count, seconds_max=left)
         return lambda: {"rate": count / run(count)}
 
     return prepare
 
 
-def _filled(system: SystemUnderTest, plan: BenchPlan, event: bytes) -> tuple[str, EventLoad]:
+def _filled(system: SystemUnderTest, plan: BenchPlan, event: bytes, *, seconds_max: float) -> tuple[str, EventLoad]:
     """Return a stream with as many events as are written in a moment; works that read share it."""
     if event not in system.filled:
         stored_max = _count_max(plan, event)
@@ -171,19 +187,22 @@ def _filled(system: SystemUnderTest, plan: BenchPlan, event: bytes) -> tuple[str
             stored_max = min(stored_max, system.stored_bytes_max // len(event))
         first = EventLoad(event=event, count=min(_count_min(plan, event), stored_max))
         rate = first.count / max(system.write_batches(first), 1e-6)
-        load = EventLoad(event=event, count=max(first.count, min(stored_max, int(rate * _FILL_ROUNDS * plan.round_s))))
+        fill_s = min(_FILL_ROUNDS * plan.round_s, seconds_max)
+        load = EventLoad(event=event, count=max(first.count, min(stored_max, int(rate * fill_s))))
         system.filled[event] = system.fill(load), load
     return system.filled[event]
 
 
-def _times(call: str) -> Callable[[SystemUnderTest, BenchPlan], Round]:
-    def prepare(system: SystemUnderTest, plan: BenchPlan) -> Round:
+def _times(call: str) -> Prepare:
+    def prepare(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
         def run(count: int) -> list[float]:
             times: list[float] = getattr(system, call)(EventLoad(event=_EVENT, count=count))
             return times
 
         most = max(plan.samples_min, plan.count_max)
-        count = _calibrated(lambda number: sum(run(number)), plan, least=plan.samples_min, most=most)
+        count = _calibrated(
+            lambda number: sum(run(number)), plan, least=plan.samples_min, most=most, seconds_max=seconds_max
+        )
         return lambda: percentiles_ms(run(count))
 
     return prepare
@@ -195,8 +214,9 @@ def percentiles_ms(times: list[float]) -> dict[str, float]:
     return {f"p{share}": ranked[math.ceil(len(ranked) * share / 100) - 1] * 1e3 for share in _PERCENTILES}
 
 
-def _large(size_of: Callable[[BenchPlan], int | None]) -> Callable[[SystemUnderTest, BenchPlan], Round]:
-    def prepare(system: SystemUnderTest, plan: BenchPlan) -> Round:
+def _large(size_of: Callable[[BenchPlan], int | None]) -> Prepare:
+    def prepare(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
+        del seconds_max
         size = size_of(plan)
         assert size is not None, "a work of the full mode only"
 
@@ -204,13 +224,16 @@ def _large(size_of: Callable[[BenchPlan], int | None]) -> Callable[[SystemUnderT
             written, read = system.large(size)
             return {"write": size / written / 1e6, "read": size / read / 1e6}
 
-        run()
+        system.large(size // _WARM_UP_SHARE)
         return run
 
     return prepare
 
 
-def _streams(system: SystemUnderTest, plan: BenchPlan) -> Round:
+def _streams(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
+    del seconds_max
+    system.create_streams(max(1, plan.streams // _WARM_UP_SHARE), seconds_max=plan.streams_s / _WARM_UP_SHARE)
+
     def run() -> dict[str, float]:
         done, took = system.create_streams(plan.streams, seconds_max=plan.streams_s)
         return {"rate": done / took}
@@ -218,7 +241,8 @@ def _streams(system: SystemUnderTest, plan: BenchPlan) -> Round:
     return run
 
 
-def _restart(system: SystemUnderTest, plan: BenchPlan) -> Round:
+def _restart(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
+    del seconds_max
     load = EventLoad(event=_EVENT, count=plan.restart_events)
     if system.stored_bytes_max is not None:
         load = EventLoad(event=_EVENT, count=min(load.count, system.stored_bytes_max // len(_EVENT)))
@@ -241,6 +265,18 @@ def _both_ways(title: str) -> tuple[Metric, ...]:
 
 
 WORKS: Final = (
+    BenchWork(
+        name="restart",
+        metrics=(Metric(name="seconds", title="restart, to the first event read", unit="s", is_rate=False),),
+        prepare=_restart,
+        share=2.0,
+    ),
+    BenchWork(
+        name="streams",
+        metrics=_rate("create up to 1,000 streams, an event each", "streams/s"),
+        prepare=_streams,
+        share=1.5,
+    ),
     BenchWork(
         name="write-each",
         metrics=_rate("write 100 B, event by event"),
@@ -291,16 +327,5 @@ WORKS: Final = (
         metrics=_both_ways("an event of 1 GiB"),
         prepare=_large(lambda plan: plan.huge_size),
         is_full_only=True,
-    ),
-    BenchWork(
-        name="restart",
-        metrics=(Metric(name="seconds", title="restart, to the first event read", unit="s", is_rate=False),),
-        prepare=_restart,
-    ),
-    BenchWork(
-        name="streams",
-        metrics=_rate("create 1,000 streams, an event each", "streams/s"),
-        prepare=_streams,
-        rounds_max=1,
     ),
 )

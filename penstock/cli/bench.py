@@ -128,6 +128,8 @@ def _print_report(report: "BenchReport", page: Path) -> None:
 
     for skipped in report.skipped:
         typer.echo(f"penstock: {skipped.title} is skipped: {skipped.reason}", err=True)
+    for warning in report.warnings:
+        typer.echo(f"warning\t{warning}\n")
     for heading, *rows in (summary_rows(report), kind_rows(report)):
         print_rows(heading, rows)
         typer.echo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -87,6 +88,7 @@ def test_json_has_the_fields_that_programs_use() -> None:
         "started",
         "seconds",
         "machine",
+        "warnings",
         "baseline",
         "systems",
         "skipped",
@@ -98,6 +100,18 @@ def test_json_has_the_fields_that_programs_use() -> None:
     assert set(written["systems"][0]) == {"key", "title", "penstock", "synced", "default", "settings"}
     assert set(written["skipped"][0]) == {"key", "title", "reason"}
     assert written["baseline"] == "penstock-served"
+
+
+def test_a_machine_that_was_not_idle_is_named_in_the_page_and_in_the_json() -> None:
+    """Figures of a busy machine are noise, and nobody sees that in the figures."""
+    busy = dataclasses.replace(REPORT, machine={"cores": 2, "load_before": 7.5})
+    (warning,) = busy.to_json()["warnings"]
+    assert "the load was 7.5 before the run" in warning
+    assert warning in page_of(busy)
+    for machine in ({"load_before": 1.0}, {}):
+        idle = dataclasses.replace(REPORT, machine=machine)
+        assert idle.to_json()["warnings"] == []
+        assert "Warning" not in page_of(idle)
 
 
 def test_tables_have_the_fastest_peer_of_each_durability() -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.bench import FULL, QUICK, choose_systems, choose_works, run_bench
 from penstock.bench._penstock import EmbeddedPenstock
-from penstock.bench._works import _calibrated, percentiles_ms
+from penstock.bench._works import BenchWork, _calibrated, percentiles_ms
 from penstock.errors import BadArgument
 from tests.bench.harness import DELAY, SPEED, TINY, report_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.bench._system import SystemUnderTest
+    from penstock.bench._works import BenchPlan, Round
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,7 @@ def test_a_peer_takes_part_with_all_of_its_settings() -> None:
 
 def test_an_unknown_work_is_refused_and_so_is_one_of_the_full_mode() -> None:
     """Three minutes of other work would be wasted."""
-    with pytest.raises(BadArgument, match="invalid only 'durabel': use write-each"):
+    with pytest.raises(BadArgument, match="invalid only 'durabel': use restart"):
         choose_works(["durabel"], is_full=False)
     with pytest.raises(BadArgument, match="invalid only 'huge': it is a work of --full"):
         choose_works(["huge"], is_full=False)
@@ -79,11 +83,67 @@ def test_a_round_is_long_enough_and_the_first_call_does_not_count() -> None:
         calls.append(count)
         return 4.0 if len(calls) == 1 else 0.05 + count / 1000
 
-    found = _calibrated(run, plan, least=10, most=100_000)
+    found = _calibrated(run, plan, least=10, most=100_000, seconds_max=60)
     assert calls[:2] == [10, 10]
     assert 0.05 + found / 1000 >= plan.round_s / 1.5
-    assert _calibrated(lambda _: 2.0, plan, least=10, most=100_000) == 10, "never fewer"
-    assert _calibrated(lambda _: 0.0, plan, least=10, most=500) == 500, "never more"
+    assert _calibrated(lambda _: 2.0, plan, least=10, most=100_000, seconds_max=60) == 10, "never fewer"
+    assert _calibrated(lambda _: 0.0, plan, least=10, most=500, seconds_max=60) == 500, "never more"
+
+
+def test_without_time_there_is_no_search_for_the_length_of_a_round() -> None:
+    """A slow system would take the time of the works that come after this one."""
+    calls: list[int] = []
+
+    def run(count: int) -> float:
+        calls.append(count)
+        return 0.0
+
+    assert _calibrated(run, QUICK, least=10, most=100_000, seconds_max=0) == 10
+    assert calls == [10], "the first call warms it up in any case"
+
+
+def test_every_work_has_its_share_of_the_time_and_one_that_takes_longer_has_fewer_rounds(tmp_path: Path) -> None:
+    """A quick run does every work: none of them, and no system, may take the time of the others."""
+    given: dict[str, list[float]] = {"calm": [], "slow": []}
+    clock = time.monotonic
+
+    def work(name: str, round_s: float, *, share: float = 1.0) -> BenchWork:
+        def prepare(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
+            given[name].append(seconds_max)
+
+            def run() -> dict[str, float]:
+                end = clock() + (round_s if system.key == "penstock-other" else 0.0)
+                while clock() < end:
+                    pass
+                return {"rate": 1.0}
+
+            return run
+
+        return BenchWork(name=name, metrics=(SPEED,), prepare=prepare, share=share)
+
+    class Other(EmbeddedPenstock):
+        key = "penstock-other"
+
+    plan = dataclasses.replace(TINY, rounds=3, seconds_max=3.0)
+    works = [work("slow", 1.2, share=2.0), work("calm", 0.0)]
+    report = run_bench([EmbeddedPenstock, Other], works, plan, parent=tmp_path)
+    rounds = {(each.work, each.system): len(each.values) for each in report.measurements}
+    assert rounds == {
+        ("slow", "penstock-embedded"): 3,
+        ("slow", "penstock-other"): 1,
+        ("calm", "penstock-embedded"): 3,
+        ("calm", "penstock-other"): 3,
+    }
+    first_s, second_s = given["slow"]
+    assert first_s <= 0.51, "half of two thirds of the time, in parts for each system"
+    assert second_s <= 1.01, "which gets what the first one did not use"
+
+
+def test_what_penstock_loses_by_most_comes_first_and_has_the_most_time() -> None:
+    """On a slow machine, time that is up must not hide the worst figures."""
+    names = [work.name for work in choose_works(None, is_full=False)]
+    assert names[:2] == ["restart", "streams"]
+    assert all(work.share > 1 for work in choose_works(names[:2], is_full=False))
 
 
 def test_percentiles_are_times_that_were_measured() -> None:

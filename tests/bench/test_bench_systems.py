@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -105,6 +106,17 @@ def test_a_system_that_does_not_start_is_skipped(tmp_path: Path) -> None:
         ("penstock-broken", "failed: OSError: no such library")
     ]
     assert {each.system for each in report.measurements} == {"penstock-embedded"}
+
+
+def test_streams_that_were_created_do_not_burden_the_next_work(tmp_path: Path) -> None:
+    """They come early in a run, and a thousand streams make everything else slower."""
+    with ExitStack() as stack:
+        system = EmbeddedPenstock(tmp_path)
+        stack.callback(system.close)
+        system.start()
+        done, took = system.create_streams(3, seconds_max=60)
+        assert (done, system.store.streams()) == (3, [])
+        assert took > 0
 
 
 def test_the_reader_that_fails_ends_the_measurement() -> None:

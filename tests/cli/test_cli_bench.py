@@ -40,7 +40,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
             ("--peers", "oracle"),
             "invalid --peers 'oracle': use nats, redis, rabbitmq, postgresql, kafka, or none alone",
         ),
-        (("--only", "sing"), "invalid --only 'sing': use write-each, "),
+        (("--only", "sing"), "invalid --only 'sing': use restart, "),
         (("--only", "huge"), "invalid --only 'huge': it is a work of --full"),
         (("--penstock", "sunk"), "invalid --penstock 'sunk': use embedded, "),
         (("--html", "."), ". is a folder: name a file"),
