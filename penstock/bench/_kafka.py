@@ -43,6 +43,7 @@ class KafkaMock(SystemUnderTest):
     settings: ClassVar[Mapping[str, str]] = {
         "client": "confluent-kafka (librdkafka)",
         "acknowledged": "when the mock broker has it in memory; nothing is written to a disk",
+        "in flight": "up to 1,000,000 events in the client's queue, of which it sends five requests at a time",
         "batch": "none; the client forms batches of up to 10,000 (linger.ms 5; 0 where one event is timed)",
         "read": "timed from the first event on",
     }

@@ -58,7 +58,7 @@ _PAGE: Final = """<!doctype html>
 <h1>Penstock and its peers</h1>
 {warnings}
 <p>The middle line is {baseline}. A bar to the <b>right</b> is <b>faster</b> than that, a bar to the left slower; a
-step of the grid is ten times. {verdict}</p>
+step of the grid is ten times. {verdict} {reading}</p>
 <p><span class="key" style="background: var(--ours); margin-left: 0"></span>Penstock
 <span class="key" style="background: var(--faster)"></span>a peer that is faster
 <span class="key" style="background: var(--slower)"></span>a peer that is slower
@@ -84,6 +84,7 @@ def page_of(report: BenchReport) -> str:
     return _PAGE.format(
         baseline=escape(baseline.title if baseline else "Penstock"),
         verdict=escape(_verdict(comparisons)),
+        reading=escape(_reading(report, comparisons)),
         warnings="".join(f'<p class="warning">Warning: {escape(warning)}.</p>' for warning in report.warnings),
         width=_WIDTH,
         height=height,
@@ -95,12 +96,28 @@ def page_of(report: BenchReport) -> str:
 
 
 def _verdict(comparisons: list[Comparison]) -> str:
-    """Say in a sentence how often Penstock loses."""
-    ranks = [comparison.rank[0] for comparison in comparisons]
-    return (
-        f"Of {len(ranks)} figures, Penstock loses {ranks.count(0)} to a peer that syncs as well, "
-        f"and {ranks.count(1)} more only to a peer that does not."
+    """Say in a sentence how often Penstock loses, and how often without a server."""
+    lost = sum(comparison.is_lost(is_synced=True) for comparison in comparisons)
+    only_unsynced = sum(
+        comparison.is_lost(is_synced=False) and not comparison.is_lost(is_synced=True) for comparison in comparisons
     )
+    embedded = sum(_is_lost_embedded(comparison) for comparison in comparisons)
+    return (
+        f"Of {len(comparisons)} figures, Penstock loses {lost} to a peer that syncs as well, and {only_unsynced} more "
+        f"only to a peer that does not. Penstock embedded, which needs no server, loses {embedded} to such a peer."
+    )
+
+
+def _reading(report: BenchReport, comparisons: list[Comparison]) -> str:
+    """Say which figures have another middle line."""
+    baseline = report.baseline
+    others = {each.baseline.system for each in comparisons} - {baseline.key if baseline else ""}
+    titles = [system.title for system in report.systems if system.key in others]
+    return f"Where events are read, it is {titles[0]}: peers send over a socket, too." if titles else ""
+
+
+def _is_lost_embedded(comparison: Comparison) -> bool:
+    return (comparison.embedded_speed_of(comparison.synced_peer) or 0.0) >= EVEN
 
 
 def _chart(comparisons: list[Comparison], systems: dict[str, MeasuredSystem]) -> tuple[str, int]:
@@ -125,10 +142,11 @@ def _block(comparison: Comparison, systems: dict[str, MeasuredSystem], y: int) -
     bottom = y + _HEAD + len(rows) * (_BAR + _GAP)
     unit = comparison.metric.unit
     better = "more is better" if comparison.metric.is_rate else "less is better"
+    embedded = "Penstock embedded loses, too; " if _is_lost_embedded(comparison) else ""
     parts = [
         f'<g data-work="{comparison.work}" data-metric="{comparison.metric.name}">',
         f'<text class="title" x="0" y="{y + 22}">{escape(comparison.metric.title)}</text>',
-        f'<text class="soft" x="{_WIDTH}" y="{y + 22}" text-anchor="end">{escape(unit)}, {better}</text>',
+        f'<text class="soft" x="{_WIDTH}" y="{y + 22}" text-anchor="end">{embedded}{escape(unit)}, {better}</text>',
         *_grid(y + _HEAD - 4, bottom),
     ]
     for number, measurement in enumerate(rows):

@@ -18,6 +18,7 @@ import penstock
 from penstock.bench._bucket import SeaweedBucket, find_weed
 from penstock.bench._process import HOST, ServerProcess, free_port, start_with_port
 from penstock.bench._system import WAIT_S, SystemUnderTest, need_package, tail_times
+from penstock.client import RemoteStore
 from penstock.cpo import open_cpo
 
 if TYPE_CHECKING:
@@ -27,12 +28,21 @@ if TYPE_CHECKING:
     from penstock.bench._system import EventLoad
     from penstock.store import Store
 
-__all__ = ["BucketPenstock", "EmbeddedPenstock", "ReplicatedPenstock", "ServedPenstock", "SharedPenstock"]
+__all__ = [
+    "BucketPenstock",
+    "EmbeddedPenstock",
+    "PenstockSystem",
+    "ReplicatedPenstock",
+    "SentPenstock",
+    "ServedPenstock",
+    "SharedPenstock",
+]
 
 _MIB: Final = 1 << 20
 _SCOPE: Final = "bench"
 _BATCHES: Final = "Arrow arrays of up to 10,000 events or 4 MiB"
 _READS: Final = "Arrow batches, views of mapped files where this process may open them; no Python objects"
+_IN_FLIGHT: Final = "all events of a round"
 _GROUP: Final = "main"
 _REPLICAS: Final = 3
 
@@ -222,7 +232,7 @@ class PenstockSystem(SystemUnderTest):
 
 
 def _settings(**more: str) -> Mapping[str, str]:
-    return {"acknowledged": "when synced", "batch": _BATCHES, "read": _READS, **more}
+    return {"acknowledged": "when synced", "batch": _BATCHES, "in flight": _IN_FLIGHT, "read": _READS, **more}
 
 
 class EmbeddedPenstock(PenstockSystem):
@@ -291,6 +301,25 @@ class ServedPenstock(PenstockSystem):
         return f"penstock://{HOST}:{port}"
 
 
+class SentPenstock(ServedPenstock):
+    """A server whose files its clients cannot open, as if they were on another machine: it sends what they read."""
+
+    key = "penstock-sent"
+    title = "Penstock served, files not reachable"
+    is_default = False
+    is_reader = True
+    settings = _settings(
+        address="penstock serve on loopback, without TLS",
+        read="Arrow batches that the server sends over a socket, as peers send; no Python objects",
+    )
+
+    def start(self) -> None:
+        """Connect, and go without the files of the server, which are on this machine."""
+        super().start()
+        assert isinstance(self.store, RemoteStore)
+        self.store.connection.give_up(None, "")
+
+
 class ReplicatedPenstock(ServedPenstock):
     """A server whose plogs are on three plog servers of this machine."""
 
@@ -344,6 +373,7 @@ class BucketPenstock(ServedPenstock):
     settings: ClassVar[Mapping[str, str]] = {
         "acknowledged": "when the bucket has it; SeaweedFS on loopback does not sync",
         "batch": _BATCHES,
+        "in flight": _IN_FLIGHT,
         "read": _READS,
         "address": "penstock serve, plogs in an S3 bucket of SeaweedFS",
     }

@@ -53,6 +53,7 @@ class RabbitMQStreams(SystemUnderTest):
         "client": "rstream",
         "acknowledged": "when the page cache has it; it has no other setting",
         "batch": "up to 1,000 events or 256 KiB, plain bytes",
+        "in flight": "all events of a round",
         "event by event": "rstream sends what it has collected every 0.5 s, so a round has 50,000 events or more",
     }
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["RedisDefault", "RedisSynced"]
 
 _FIELD: Final = b"e"
-_PIPELINE_EVENTS: Final = 1000
+_PIPELINE_EVENTS: Final = 10_000  # more did not make it faster
+_READ_EVENTS: Final = 1000
+_BATCH: Final = "none; pipelines of calls"
+_IN_FLIGHT: Final = "10,000 events, a pipeline; redis-py waits for its answers before the next"
 _LARGEST: Final = 512 << 20
 _FIRST: Final = "-"
 
@@ -80,7 +83,7 @@ class _Redis(SystemUnderTest):
             yield client
 
     def write_each(self, load: EventLoad) -> float:
-        """Call ``xadd`` of a pipeline for each, which sends 1,000 at a time."""
+        """Call ``xadd`` of a pipeline for each, which sends 10,000 at a time."""
         with self._client() as client:
             name = self.new_name()
             took = _write(client, name, load)
@@ -186,7 +189,7 @@ def _write(client: Any, name: str, load: EventLoad) -> float:  # noqa: ANN401 - 
 
 
 def _next(client: Any, name: str, last: bytes, count: int) -> list[tuple[bytes, dict[bytes, bytes]]]:  # noqa: ANN401
-    answer = client.xread({name: last}, count=min(_PIPELINE_EVENTS, count))
+    answer = client.xread({name: last}, count=min(_READ_EVENTS, count))
     if not answer:
         raise RuntimeError(f"{count:,} events are missing")
     events: list[tuple[bytes, dict[bytes, bytes]]] = answer[0][1]
@@ -204,7 +207,8 @@ class RedisSynced(_Redis):
     settings: ClassVar[Mapping[str, str]] = {
         "client": "redis-py with hiredis",
         "acknowledged": "when synced (appendfsync always)",
-        "batch": "none; pipelines of 1,000 calls",
+        "batch": _BATCH,
+        "in flight": _IN_FLIGHT,
     }
 
 
@@ -219,7 +223,8 @@ class RedisDefault(_Redis):
     settings: ClassVar[Mapping[str, str]] = {
         "client": "redis-py with hiredis",
         "acknowledged": "when it is in memory (snapshots from time to time)",
-        "batch": "none; pipelines of 1,000 calls",
+        "batch": _BATCH,
+        "in flight": _IN_FLIGHT,
     }
 
 

@@ -17,7 +17,9 @@ JSON_VERSION: Final = 1
 EVEN: Final = 1.05
 """Up to here, two speeds are called the same."""
 _LOAD_MAX: Final = 1.0
-_BASELINES: Final = ("penstock-served", "penstock-embedded")
+_SENT: Final = "penstock-sent"
+_EMBEDDED: Final = "penstock-embedded"
+_BASELINES: Final = ("penstock-served", _EMBEDDED)
 """Peers are servers, so Penstock is one, too, where it was measured as one."""
 
 
@@ -73,7 +75,11 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One figure of all systems beside that of Penstock."""
+    """One figure of all systems beside that of Penstock.
+
+    Peers send what is read over a socket. So the baseline of a figure of reading is Penstock that does the same, and
+    not the one whose clients map its files because they are on the same machine.
+    """
 
     work: str
     metric: Metric
@@ -88,14 +94,28 @@ class Comparison:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """The order of a list: losses at equal durability, losses to peers that do not sync, the rest; worst first."""
-        synced = self.speeds.get(self.synced_peer or "", 0.0)
-        unsynced = self.speeds.get(self.unsynced_peer or "", 0.0)
+        """The order of a list: losses at equal durability, losses to peers that do not sync, the rest; worst first.
+
+        A loss of Penstock embedded counts like one of the baseline; the larger one decides.
+        """
+        synced, unsynced = (
+            self.speeds.get(peer or "", 0.0) / min(1.0, self.speeds.get(_EMBEDDED, 1.0))
+            for peer in (self.synced_peer, self.unsynced_peer)
+        )
         if synced >= EVEN:
             return 0, -synced
         if unsynced >= EVEN:
             return 1, -unsynced
         return 2, -max(synced, unsynced)
+
+    def is_lost(self, *, is_synced: bool) -> bool:
+        """Whether a peer of this durability is faster than the baseline."""
+        return self.speeds.get((self.synced_peer if is_synced else self.unsynced_peer) or "", 0.0) >= EVEN
+
+    def embedded_speed_of(self, peer: str | None) -> float | None:
+        """How many times as fast as Penstock embedded a peer is."""
+        embedded, speed = self.speeds.get(_EMBEDDED), self.speeds.get(peer or "")
+        return None if embedded is None or speed is None else speed / embedded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +158,8 @@ class BenchReport:
         return sorted((comparison for comparison in found if comparison is not None), key=lambda each: each.rank)
 
     def _compare(self, baseline_key: str, group: list[Measurement]) -> Comparison | None:
-        baseline = next((each for each in group if each.system == baseline_key and each.median), None)
+        found = {each.system: each for each in group if each.median}
+        baseline = found.get(_SENT) or found.get(baseline_key)
         if baseline is None or baseline.median is None:
             return None
         middle = baseline.median

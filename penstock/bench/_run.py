@@ -24,6 +24,7 @@ from penstock.bench._penstock import (
     EmbeddedPenstock,
     PenstockSystem,
     ReplicatedPenstock,
+    SentPenstock,
     ServedPenstock,
     SharedPenstock,
 )
@@ -37,7 +38,7 @@ from penstock.bench._works import WORKS
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from penstock.bench._system import SystemUnderTest
     from penstock.bench._works import BenchPlan, BenchWork, Round
@@ -48,6 +49,7 @@ _KINDS: Final[tuple[type[PenstockSystem], ...]] = (
     EmbeddedPenstock,
     SharedPenstock,
     ServedPenstock,
+    SentPenstock,
     ReplicatedPenstock,
     BucketPenstock,
 )
@@ -120,7 +122,7 @@ def run_bench(
         for number, work in enumerate(works, 1):
             on_progress(work.name, number, steps)
             share_s = (deadline - time.monotonic()) * work.share / sum(each.share for each in works[number - 1 :])
-            measurements += _measure(work, running, plan, share_s=share_s)
+            measurements += _measure(work, [each for each in running if work.suits(each)], plan, share_s=share_s)
         on_progress("stopping", steps, steps)
     return BenchReport(
         mode=plan.mode,
@@ -201,8 +203,10 @@ def _measure(
     """Measure one work: a round of each system at least, and one more of each whose round fits into the share."""
     reasons: dict[str, str] = {}
     values: dict[str, list[Mapping[str, float]]] = {system.key: [] for system in systems}
+    readers = {each.key for each in systems if each.is_reader}
     if share_s <= 0:
-        return _measurements(work, values, dict.fromkeys(values, "the time was up: use --seconds or --full"))
+        reasons = dict.fromkeys(values, "the time was up: use --seconds or --full")
+        return _measurements(work, values, reasons, readers)
     end = time.monotonic() + share_s
     ready = _prepare_each(work, systems, plan, reasons, end=end - share_s * _ROUNDS_SHARE)
     longest_s = dict.fromkeys(ready, 0.0)
@@ -220,7 +224,7 @@ def _measure(
             longest_s[key] = max(longest_s[key], time.monotonic() - begun)
             if key in reasons:
                 del ready[key]
-    return _measurements(work, values, reasons)
+    return _measurements(work, values, reasons, readers)
 
 
 def _prepare_each(
@@ -240,7 +244,10 @@ def _prepare_each(
 
 
 def _measurements(
-    work: BenchWork, values: Mapping[str, list[Mapping[str, float]]], reasons: Mapping[str, str]
+    work: BenchWork,
+    values: Mapping[str, list[Mapping[str, float]]],
+    reasons: Mapping[str, str],
+    readers: Collection[str],
 ) -> list[Measurement]:
     """Return a measurement for each figure; a system that failed in a later round has no figure, either."""
     return [
@@ -253,6 +260,7 @@ def _measurements(
         )
         for metric in work.metrics
         for key, rounds in values.items()
+        if metric.is_read or key not in readers
     ]
 
 

@@ -74,10 +74,16 @@ class SystemUnderTest(ABC):
     """Whether these are the settings that it comes with."""
     written_events_min: ClassVar[int] = 1
     """How many events of 100 bytes are written in a round at least, where something waits before the last are sent."""
+    is_reader: ClassVar[bool] = False
+    """Whether it differs from another system in nothing but how events are read, and takes part in that only."""
     stored_bytes_max: ClassVar[int | None] = None
     """How many bytes of a stream it has for readers, if that is little."""
     settings: ClassVar[Mapping[str, str]]
-    """What a reader needs to know to judge the figures: client, durability, batches."""
+    """What a reader needs to know to judge the figures: client, durability, batches, how much is in flight.
+
+    While a work writes many events, each system sends on without waiting for acknowledgements, as far as its client
+    can, and waits for all of them in the end.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder

@@ -11,22 +11,30 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY_COLUMNS", "figure_text", "kind_rows", "speed_text", "summary_rows"]
 
-SUMMARY_COLUMNS: Final = ("work", "Penstock", "fastest peer that syncs", "fastest peer that does not")
+SUMMARY_COLUMNS: Final = (
+    "work",
+    "Penstock",
+    "fastest peer that syncs",
+    "the same to Penstock embedded",
+    "fastest peer that does not",
+)
 _NO_FIGURE: Final = "-"
 
 
 def summary_rows(report: BenchReport) -> list[tuple[str, ...]]:
-    """Return a heading and a row for each figure; where Penstock loses comes first."""
+    """Return a heading and a row for each figure; where Penstock loses, served or embedded, comes first."""
     titles = {system.key: system.title for system in report.systems}
     baseline = report.baseline
+    main = baseline.key if baseline else ""
     heading = (SUMMARY_COLUMNS[0], baseline.title if baseline else SUMMARY_COLUMNS[1], *SUMMARY_COLUMNS[2:])
     return [
         heading,
         *(
             (
                 comparison.metric.title,
-                figure_text(comparison.baseline),
+                figure_text(comparison.baseline) + (", sent" if comparison.baseline.system != main else ""),
                 _peer_text(comparison, comparison.synced_peer, titles),
+                _embedded_text(comparison),
                 _peer_text(comparison, comparison.unsynced_peer, titles),
             )
             for comparison in report.comparisons()
@@ -42,16 +50,25 @@ def kind_rows(report: BenchReport) -> list[tuple[str, ...]]:
     return [
         ("work", *(system.title for system in ours)),
         *(
-            (title, *(figure_text(found[work, metric, system.key]) for system in ours))
+            (title, *(_kind_text(found.get((work, metric, system.key))) for system in ours))
             for work, metric, title in figures
         ),
     ]
+
+
+def _kind_text(measurement: Measurement | None) -> str:
+    return _NO_FIGURE if measurement is None else figure_text(measurement)
 
 
 def _peer_text(comparison: Comparison, peer: str | None, titles: dict[str, str]) -> str:
     if peer is None:
         return _NO_FIGURE
     return f"{titles[peer]}: {speed_text(comparison.speeds[peer])}"
+
+
+def _embedded_text(comparison: Comparison) -> str:
+    speed = comparison.embedded_speed_of(comparison.synced_peer)
+    return _NO_FIGURE if speed is None else speed_text(speed)
 
 
 def speed_text(speed: float) -> str:

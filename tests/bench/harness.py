@@ -54,9 +54,12 @@ def _system(key: str, *, is_synced: bool = True) -> MeasuredSystem:
 def report_of(figures: dict[str, tuple[Metric, dict[str, float | str]]]) -> BenchReport:
     """Return a report: by work, a metric and the value of each system, or the reason why it has none.
 
-    The systems are ``penstock-served``, ``penstock-embedded``, ``synced`` and ``unsynced``.
+    The systems are ``penstock-served``, ``penstock-embedded``, ``synced`` and ``unsynced``; and ``penstock-sent``,
+    where a work has it.
     """
-    keys = ("penstock-embedded", "penstock-served", "synced", "unsynced")
+    found = {key for _, values in figures.values() for key in values}
+    sent = ("penstock-sent",) if "penstock-sent" in found else ()
+    keys = ("penstock-embedded", "penstock-served", *sent, "synced", "unsynced")
     return BenchReport(
         mode="tiny",
         version="1",

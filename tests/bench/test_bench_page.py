@@ -102,6 +102,22 @@ def test_json_has_the_fields_that_programs_use() -> None:
     assert written["baseline"] == "penstock-served"
 
 
+def test_the_page_and_the_tables_say_which_figures_are_of_events_that_were_sent() -> None:
+    """The middle line of such a figure is another one; both kinds of reading are there to be seen."""
+    figures = {"penstock-served": 90, "penstock-sent": 10, "penstock-embedded": 20, "synced": 30}
+    report = report_of({"read": (SPEED, figures), "wait": (DELAY, {"penstock-served": 9, "synced": 10})})
+    page = page_of(report)
+    assert "Where events are read, it is Penstock-Sent" in page
+    assert "Penstock embedded, which needs no server, loses 1 " in page
+    assert page.count("Penstock embedded loses, too") == 1
+    assert "Where events are read" not in page_of(REPORT)
+    assert summary_rows(report)[1][1] == "10 events/s ± 15 %, sent"
+    assert kind_rows(report)[1:] == [
+        ("write <fast>", "20 events/s ± 15 %", "90 events/s ± 15 %", "10 events/s ± 15 %"),
+        ("wait", "-", "9 ms ± 15 %", "-"),
+    ]
+
+
 def test_a_machine_that_was_not_idle_is_named_in_the_page_and_in_the_json() -> None:
     """Figures of a busy machine are noise, and nobody sees that in the figures."""
     busy = dataclasses.replace(REPORT, machine={"cores": 2, "load_before": 7.5})
@@ -117,9 +133,21 @@ def test_a_machine_that_was_not_idle_is_named_in_the_page_and_in_the_json() -> N
 def test_tables_have_the_fastest_peer_of_each_durability() -> None:
     """One look says where Penstock stands; a peer that does not sync is named as one."""
     assert summary_rows(REPORT) == [
-        ("work", "Penstock-Served", "fastest peer that syncs", "fastest peer that does not"),
-        ("wait", "9 ms ± 15 %", "Synced: 9 times as fast", "-"),
-        ("write <fast>", "2 M events/s ± 15 %", "Synced: 20 k times slower", "Unsynced: 400 k times slower"),
+        (
+            "work",
+            "Penstock-Served",
+            "fastest peer that syncs",
+            "the same to Penstock embedded",
+            "fastest peer that does not",
+        ),
+        ("wait", "9 ms ± 15 %", "Synced: 9 times as fast", "3 times as fast", "-"),
+        (
+            "write <fast>",
+            "2 M events/s ± 15 %",
+            "Synced: 20 k times slower",
+            "30 k times slower",
+            "Unsynced: 400 k times slower",
+        ),
     ]
     assert kind_rows(REPORT) == [
         ("work", "Penstock-Embedded", "Penstock-Served"),

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from penstock.bench import choose_systems, choose_works, run_bench
-from penstock.bench._penstock import EmbeddedPenstock
+from penstock.bench._penstock import EmbeddedPenstock, SentPenstock, ServedPenstock
 from penstock.bench._postgresql import PostgreSQL
-from penstock.bench._system import tail_times
+from penstock.bench._system import EventLoad, tail_times
 from tests.bench.harness import TINY, is_missing
 from tests.sampling import EXPLORES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.bench._system import EventLoad, SystemUnderTest
+    from penstock.bench._system import SystemUnderTest
 
 SLOW: Final = {"rabbitmq", "penstock-replicated", "penstock-bucket", "redis-default", "nats-synced"}
 """Systems that take seconds to start, and settings of which the other one does the same calls."""
@@ -53,6 +53,10 @@ def test_a_system_has_a_figure_or_a_limit_for_every_work(system: type[SystemUnde
     report = run_bench(systems, choose_works(None, is_full=False), TINY, parent=open_folder)
     found = [each for each in report.measurements if each.system == system.key]
     assert not report.skipped
+    if system.is_reader:
+        assert {each.metric.title.split()[0] for each in found} == {"read", "from"}, "it is not asked to write"
+    else:
+        assert len({each.work for each in found}) == len(choose_works(None, is_full=False))
     assert {each.work for each in found if each.reason} == LIMITS.get(system.key, set())
     assert all(not each.reason.startswith("failed") for each in found if each.reason)
     assert all(value > 0 for each in found for value in each.values)
@@ -117,6 +121,22 @@ def test_streams_that_were_created_do_not_burden_the_next_work(tmp_path: Path) -
         done, took = system.create_streams(3, seconds_max=60)
         assert (done, system.store.streams()) == (3, [])
         assert took > 0
+
+
+def test_events_are_sent_where_the_files_are_said_to_be_out_of_reach(tmp_path: Path) -> None:
+    """It stands for a client on another machine; mapped files would be a comparison with nobody."""
+    load = EventLoad(event=bytes(1000), count=2000)
+    for kind, is_mapped in ((SentPenstock, False), (ServedPenstock, True)):
+        folder = tmp_path / kind.key
+        folder.mkdir()
+        with ExitStack() as stack:
+            system = kind(folder)
+            stack.callback(system.close)
+            system.start()
+            name = system.fill(load)
+            batches = list(system.store.read(name))
+            assert sum(map(len, batches)) == load.count
+            assert (f"{folder}/store/" in Path("/proc/self/maps").read_text()) == is_mapped
 
 
 def test_the_reader_that_fails_ends_the_measurement() -> None:
