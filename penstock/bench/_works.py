@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Round = Callable[[], Mapping[str, float]]
 
-    class Prepare(Protocol):
+    class PrepareWork(Protocol):
         """Prepares a work, in about so many seconds at most."""
 
         def __call__(self, system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
@@ -121,7 +121,7 @@ class BenchWork:
 
     name: str
     metrics: tuple[Metric, ...]
-    prepare: Prepare
+    prepare: PrepareWork
     share: float = 1.0
     """How much of the time it gets, in multiples of what most works get."""
     is_full_only: bool = False
@@ -163,7 +163,7 @@ def _count_max(plan: BenchPlan, event: bytes) -> int:
     return max(1, min(plan.count_max, plan.bytes_max // len(event)))
 
 
-def _write(call: str, event: bytes) -> Prepare:
+def _write(call: str, event: bytes) -> PrepareWork:
     def prepare(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
         def run(count: int) -> float:
             took: float = getattr(system, call)(EventLoad(event=event, count=count))
@@ -176,7 +176,7 @@ def _write(call: str, event: bytes) -> Prepare:
     return prepare
 
 
-def _read(call: str, event: bytes) -> Prepare:
+def _read(call: str, event: bytes) -> PrepareWork:
     def prepare(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
         start = time.monotonic()
         stream, load = _filled(system, plan, event, seconds_max=seconds_max / 2)
@@ -206,7 +206,7 @@ def _filled(system: SystemUnderTest, plan: BenchPlan, event: bytes, *, seconds_m
     return system.filled[event]
 
 
-def _times(call: str) -> Prepare:
+def _times(call: str) -> PrepareWork:
     def prepare(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
         def run(count: int) -> list[float]:
             times: list[float] = getattr(system, call)(EventLoad(event=_EVENT, count=count))
@@ -227,7 +227,7 @@ def percentiles_ms(times: list[float]) -> dict[str, float]:
     return {f"p{share}": ranked[math.ceil(len(ranked) * share / 100) - 1] * 1e3 for share in _PERCENTILES}
 
 
-def _large(size_of: Callable[[BenchPlan], int | None]) -> Prepare:
+def _large(size_of: Callable[[BenchPlan], int | None]) -> PrepareWork:
     def prepare(system: SystemUnderTest, plan: BenchPlan, *, seconds_max: float) -> Round:
         del seconds_max
         size = size_of(plan)

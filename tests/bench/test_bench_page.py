@@ -104,7 +104,12 @@ def test_json_has_the_fields_that_programs_use() -> None:
 
 def test_the_page_and_the_tables_say_which_figures_are_of_events_that_were_sent() -> None:
     """The middle line of such a figure is another one; both kinds of reading are there to be seen."""
-    figures = {"penstock-served": 90, "penstock-sent": 10, "penstock-embedded": 20, "synced": 30}
+    figures: dict[str, float | str] = {
+        "penstock-served": 90,
+        "penstock-sent": 10,
+        "penstock-embedded": 20,
+        "synced": 30,
+    }
     report = report_of({"read": (SPEED, figures), "wait": (DELAY, {"penstock-served": 9, "synced": 10})})
     page = page_of(report)
     assert "Where events are read, it is Penstock-Sent" in page
