@@ -107,6 +107,7 @@ bench-all: $(READY) ## Print the speed of every part next to the bare disk, Kafk
 	@$(BIN)/python -m bench.repo
 	@$(BIN)/python -m bench.spark
 	@$(BIN)/python -m bench.spark_parquet
+	@$(BIN)/python -m bench.spark_idle
 
 clean: ## Remove .venv and everything built
 	@rm -rf .venv .venv-* dist site bench.html bench.json docs/_generated .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .fuzz .futoin .futoin.new .azurite .azurite.new

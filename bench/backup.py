@@ -21,7 +21,7 @@ from penstock.backup import backup_store, check_folder, restore_store
 from penstock.embedded import open_store
 
 MIB = 1 << 20
-ROUNDS = 3
+ROUNDS = 4
 _numbers = count()
 
 
@@ -111,14 +111,15 @@ def figures_of(folder: Path, *, size: int, total: int) -> list[Figure]:
         "check, to reading the files": (partial(check, source), partial(read_files, source)),
     }
     for name, (ours, theirs) in works.items():
-        ratio, mine, other = compare(partial(rate, ours), partial(rate, theirs), rounds=ROUNDS)
+        ratio, mine, other, spread = compare(partial(rate, ours), partial(rate, theirs), rounds=ROUNDS)
         detail = {"ours, MB/s": mine / 1e6, "theirs, MB/s": other / 1e6}
-        figures.append(Figure(f"{name} (events of {size:,} bytes)", ratio, detail=detail))
+        figures.append(Figure(f"{name} (events of {size:,} bytes)", ratio, detail=detail, spread=spread))
     figures.append(incremental(source, folder, size=size, total=total))
     works_of_restore = partial(restore, folder / "points", folder), partial(copy_files, source, folder)
-    ratio, mine, other = compare(*(partial(rate, work) for work in works_of_restore), rounds=ROUNDS)
+    ratio, mine, other, spread = compare(*(partial(rate, work) for work in works_of_restore), rounds=ROUNDS)
     detail = {"ours, MB/s": mine / 1e6, "theirs, MB/s": other / 1e6}
-    figures.append(Figure(f"restore, to cp -r and sync (events of {size:,} bytes)", ratio, detail=detail))
+    name = f"restore, to cp -r and sync (events of {size:,} bytes)"
+    figures.append(Figure(name, ratio, detail=detail, spread=spread))
     shutil.rmtree(folder / "points")
     shutil.rmtree(source)
     return figures
@@ -130,8 +131,8 @@ def main() -> None:
     try:
         folder.mkdir(exist_ok=True)
         report("backups", [
-            *figures_of(folder, size=100, total=128 * MIB),
-            *figures_of(folder, size=10_000, total=256 * MIB),
+            *figures_of(folder, size=100, total=96 * MIB),
+            *figures_of(folder, size=10_000, total=192 * MIB),
         ])  # fmt: skip
     finally:
         shutil.rmtree(folder, ignore_errors=True)

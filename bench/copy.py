@@ -78,9 +78,9 @@ def throughput(source: Engine, target: Engine, size: int, total: int) -> Figure:
     name = f"bench/events-{size}"
     written = fill(source, name, size=size, total=total)
     works: list[Callable[[], int]] = [partial(work, source, target, name, written) for work in (copied, read_and_write)]
-    ratio, ours, theirs = compare(*(partial(rate, work) for work in works), rounds=ROUNDS)
+    ratio, ours, theirs, spread = compare(*(partial(rate, work) for work in works), rounds=ROUNDS)
     detail = {"copy and check, MB/s": ours / 1e6, "read and write, MB/s": theirs / 1e6}
-    return Figure(f"copy events of {size:,} bytes", ratio, detail=detail)
+    return Figure(f"copy events of {size:,} bytes", ratio, detail=detail, spread=spread)
 
 
 def watermarks(source: Engine, target: Engine) -> Figure:

@@ -54,10 +54,11 @@ def figures(name: str, cpo: Cpo, execute: Callable[[str], object]) -> Iterator[F
     execute("INSERT INTO bare VALUES (0)")
     for call, work in calls_of(cpo).items():
         statement = "SELECT n FROM bare" if call in READS else "UPDATE bare SET n = n + 1"
-        ratio, ours, theirs = compare(
+        ratio, ours, theirs, spread = compare(
             partial(calls_a_second, work), partial(calls_a_second, execute, statement), rounds=ROUNDS
         )
-        yield Figure(f"{name}: {call}", ratio, None, {"us": 1e6 / ours, "bare statement us": 1e6 / theirs})
+        detail = {"us": 1e6 / ours, "bare statement us": 1e6 / theirs}
+        yield Figure(f"{name}: {call}", ratio, None, detail, spread)
 
 
 def calls_a_second(work: Callable[..., object], *arguments: str) -> float:

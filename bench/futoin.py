@@ -352,9 +352,9 @@ def long_histories(folder: Path) -> Iterator[Figure]:
                 polls[kind].append(partial(poll_us, http_port, stream, last_id))
         for kind, of_lengths in polls.items():
             for (few, few_poll), (many, many_poll) in pairwise(zip(LENGTHS, of_lengths, strict=True)):
-                ratio, few_us, many_us = compare(few_poll, many_poll, rounds=9)
+                ratio, few_us, many_us, spread = compare(few_poll, many_poll, rounds=9)
                 detail = {f"us behind {few:,}": few_us, f"behind {many:,}": many_us}
-                yield Figure(f"poll, {kind}", ratio, 1 / GROWTH_MAX, detail)
+                yield Figure(f"poll, {kind}", ratio, 1 / GROWTH_MAX, detail, spread)
 
 
 def poll_us(port: int, stream: str, last_id: int) -> float:

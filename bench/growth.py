@@ -35,8 +35,9 @@ GROWTH_MAX = 1.5  # a cost that should not grow may be so many times larger at 1
 
 def curve(what: str, unit: str, few: Callable[[], float], many: Callable[[], float], count: int) -> Figure:
     """Return how a cost at some number compares with that at ten times the number: medians of rounds in turns."""
-    ratio, at_few, at_many = compare(few, many, rounds=9)
-    return Figure(what, ratio, 1 / GROWTH_MAX, {f"{unit} at {count:,}": at_few, f"at {10 * count:,}": at_many})
+    ratio, at_few, at_many, spread = compare(few, many, rounds=9)
+    detail = {f"{unit} at {count:,}": at_few, f"at {10 * count:,}": at_many}
+    return Figure(what, ratio, 1 / GROWTH_MAX, detail, spread)
 
 
 def milliseconds(work: Callable[[], object]) -> float:
@@ -185,8 +186,9 @@ def small_blocks(folder: Path) -> Iterator[Figure]:
     with ExitStack() as opened:
         ones = opened.enter_context(blocks(folder / "blocks-1", count=5_000, events=1))
         hundreds = opened.enter_context(blocks(folder / "blocks-100", count=50, events=100))
-        ratio, many, one = compare(hundreds, ones, rounds=5)
-    yield Figure("read 100 B, blocks of 100 against blocks of one", ratio, 0.02, {"us": one, "us of 100": many})
+        ratio, many, one, spread = compare(hundreds, ones, rounds=5)
+    detail = {"us": one, "us of 100": many}
+    yield Figure("read 100 B, blocks of 100 against blocks of one", ratio, 0.02, detail, spread)
 
 
 @contextmanager

@@ -1,15 +1,13 @@
 """How fast large events and transactions are, next to bare system calls on the same disk in the same run.
 
-Run it on an otherwise idle machine: ``python -m bench.large_events [FOLDER]``; the folder is made, filled and removed.
+Run it on an otherwise idle machine: ``python -m bench.large_events [--part PART]... [FOLDER]``; the folder is made,
+filled and removed.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
-import sys
-import tempfile
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -17,13 +15,13 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench._measure import Figure, compare, rate, report
+from bench._measure import Figure, compare, middle, rate, run_parts
 from penstock.embedded import open_store
 from penstock.errors import EventTooLarge
 from penstock.plog import FilePlogs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from penstock.model import EventPointer
     from penstock.stream import Engine
@@ -79,12 +77,11 @@ def bare_write_rate(folder: Path, size: int) -> float:
 def writing(folder: Path) -> Iterator[Figure]:
     """Compare writing."""
     with open_store(folder / "writing") as store:
-        ratio, ours, bare = compare(
+        ratio, ours, bare, spread = compare(
             lambda: large_write_rate(store, LARGE), lambda: bare_write_rate(folder, LARGE), rounds=5
         )
-    yield Figure(
-        "write 1 GiB, against pwrite and fdatasync at the end", ratio, 0.8, {"MB/s": ours / 1e6, "bare": bare / 1e6}
-    )
+    detail = {"MB/s": ours / 1e6, "bare": bare / 1e6}
+    yield Figure("write 1 GiB, against pwrite and fdatasync at the end", ratio, 0.8, detail, spread)
 
 
 def reading(folder: Path) -> Iterator[Figure]:
@@ -115,10 +112,10 @@ def reading(folder: Path) -> Iterator[Figure]:
         def read_bare() -> int:
             return sum(os.preadv(fd, [buffer], start) for start in range(0, LARGE, MIB))
 
-        ratio, ours, bare = compare(lambda: rate(read_ours), lambda: rate(read_bare), rounds=5)
+        ratio, ours, bare, spread = compare(lambda: rate(read_ours), lambda: rate(read_bare), rounds=5)
         os.close(fd)
         path.unlink()
-    yield Figure("read 1 GiB, against pread", ratio, 0.8, {"MB/s": ours / 1e6, "bare": bare / 1e6})
+    yield Figure("read 1 GiB, against pread", ratio, 0.8, {"MB/s": ours / 1e6, "bare": bare / 1e6}, spread)
     yield Figure("memory above idle, writing and reading 1 GiB", detail={"MiB at most": (max(highest) - before) / MIB})
 
 
@@ -135,12 +132,12 @@ def commits(folder: Path) -> Iterator[Figure]:
     with open_store(folder / "commits") as store:
         for what, measure in (("commit", commit_seconds), ("skip", skip_seconds)):
             pairs = [(measure(store, SMALL), measure(store, LARGE)) for _ in range(5)]
-            ratio = statistics.median(small / large for small, large in pairs)
+            ratio, spread = middle([small / large for small, large in pairs])
             detail = {
                 "ms, 16 MiB": statistics.median(small for small, _ in pairs) * 1e3,
                 "ms, 1 GiB": statistics.median(large for _, large in pairs) * 1e3,
             }
-            yield Figure(f"{what}: 16 MiB against 1 GiB", ratio, 0.5, detail)
+            yield Figure(f"{what}: 16 MiB against 1 GiB", ratio, 0.5, detail, spread)
         with counted_reads() as reads:
             skip_seconds(store, LARGE)
         yield Figure("bytes read to skip 1 GiB", detail={"bytes": sum(reads)})
@@ -200,9 +197,9 @@ def transactions(folder: Path) -> Iterator[Figure]:
         for segments in (1, 4):
             with fresh_stream(store, segments) as name:
                 ours_of = partial(transaction_rate, store, name, 500)
-                ratio, ours, bare = compare(ours_of, lambda: sync_rate(folder, 500), rounds=7)
+                ratio, ours, bare, spread = compare(ours_of, lambda: sync_rate(folder, 500), rounds=7)
             what = f"small transactions, {segments} segment{'s' * (segments > 1)}, against bare syncs"
-            yield Figure(what, ratio, 0.6 / segments**0.5, {"transactions/s": ours, "syncs/s": bare})
+            yield Figure(what, ratio, 0.6 / segments**0.5, {"transactions/s": ours, "syncs/s": bare}, spread)
 
 
 def transaction_rate(store: Engine, name: str, times: int) -> float:
@@ -240,16 +237,5 @@ def sync_rate(folder: Path, times: int) -> float:
         path.unlink()
 
 
-def main() -> None:
-    """Measure everything and print it."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="penstock-bench-", dir=Path.cwd()))
-    folder.mkdir(exist_ok=True, parents=True)
-    parts: tuple[Callable[[Path], Iterator[Figure]], ...] = (writing, reading, commits, transactions)
-    try:
-        report("large events and transactions", [figure for part in parts for figure in part(folder)])
-    finally:
-        shutil.rmtree(folder)
-
-
 if __name__ == "__main__":
-    main()
+    run_parts("large events and transactions", (writing, reading, commits, transactions))

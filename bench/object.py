@@ -105,10 +105,10 @@ def batched_writes(base: str) -> Iterator[Figure]:
         def raw() -> float:
             return rate(lambda: len(data) * bool(obstore.put(store, f"raw/{uuid4().hex}", data))) / 1e6
 
-        raw()
-        ratio, mine, bare = compare(ours, raw, rounds=ROUNDS)
+        ratio, mine, bare, spread = compare(ours, raw, rounds=ROUNDS)
         puts = bucket.counts.read()["put"]
-    yield Figure("batched appends of 256 KiB, against a multipart upload", ratio, 0.6, {"MB/s": mine, "raw": bare})
+    what, detail = "batched appends of 256 KiB, against a multipart upload", {"MB/s": mine, "raw": bare}
+    yield Figure(what, ratio, 0.6, detail, spread)
     detail = {"puts/GiB": (puts.requests - before) * GIB / written, "bytes put/byte": puts.size / written}
     yield Figure("requests of writing", detail=detail)
 
@@ -175,8 +175,8 @@ def reads(base: str, folder: Path) -> Iterator[Figure]:
         with ThreadPoolExecutor(RAW_THREADS) as threads:
             return rate(lambda: sum(threads.map(get, range(0, size, RAW_READ_SIZE)))) / 1e6
 
-    ratio, mine, bare = compare(ours, raw, rounds=ROUNDS)
-    yield Figure("sequential read, against range reads", ratio, 0.7, {"MB/s": mine, "raw": bare})
+    ratio, mine, bare, spread = compare(ours, raw, rounds=ROUNDS)
+    yield Figure("sequential read, against range reads", ratio, 0.7, {"MB/s": mine, "raw": bare}, spread)
     yield Figure("requests of reading", detail={"gets/GiB": statistics.median(requests) * GIB / size})
     with opened(address, folder=folder / "cache") as (plogs, _):
         read(plogs, ids)
@@ -195,9 +195,9 @@ def reads(base: str, folder: Path) -> Iterator[Figure]:
         with FilePlogs(OsDisk(folder / "plogs")) as files:
             return rate(lambda: read(files, copies)) / 1e6
 
-    cached(), in_folder()
-    ratio, mine, bare = compare(cached, in_folder, rounds=ROUNDS)
-    yield Figure("read from the cache, against plogs in a folder", ratio, 0.8, {"MB/s": mine, "folder": bare})
+    ratio, mine, bare, spread = compare(cached, in_folder, rounds=ROUNDS)
+    detail = {"MB/s": mine, "folder": bare}
+    yield Figure("read from the cache, against plogs in a folder", ratio, 0.8, detail, spread)
 
 
 def direct_reads(base: str, folder: Path) -> Iterator[Figure]:
@@ -226,9 +226,9 @@ def direct_reads(base: str, folder: Path) -> Iterator[Figure]:
 
             servers.owner()  # the lease of the server before ends first
             direct(), sent()
-            ratio, mine, theirs = compare(direct, sent, rounds=ROUNDS)
+            ratio, mine, theirs, spread = compare(direct, sent, rounds=ROUNDS)
         detail = {"MB/s": mine, "server": theirs}
-        yield Figure(f"a client reads {name}, against a server that sends it", ratio, detail=detail)
+        yield Figure(f"a client reads {name}, against a server that sends it", ratio, None, detail, spread)
 
 
 def read_events(servers: Servers, plogs: str | None) -> float:

@@ -1,34 +1,30 @@
 """How fast plogs and log streams are, next to bare system calls on the same disk in the same run.
 
-Run it on an otherwise idle machine: ``python -m bench.plog [FOLDER]``; the folder is made, filled and removed.
+Run it on an otherwise idle machine: ``python -m bench.plog [--part PART]... [FOLDER]``; the folder is made, filled and
+removed.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import shutil
-import sys
-import tempfile
 import threading
 import time
 import tracemalloc
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import google_crc32c
-import numpy as np
-
-from bench._measure import Figure, compare, rate, report
+from bench._measure import Figure, compare, rate, run_parts
 from penstock.cpo import open_cpo
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
+from penstock.plog._checksum import crc32c
 from penstock.ports import OsDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from penstock.log import LogStream
     from penstock.ports import File
@@ -141,11 +137,11 @@ def durable_append(folder: Path, size: int, floor: float | None) -> Figure:
     """Compare for one size of block."""
     block, times = os.urandom(size), min(2000, ROUND_SIZE // size)
     with partition(folder / f"append-{size}", PlogSizes(first=16 << 20)) as manager:
-        ratio, ours, bare = compare(
+        ratio, ours, bare, spread = compare(
             lambda: log_appends(manager, block, times), lambda: bare_appends(folder, block, times), rounds=7
         )
     detail = {"appends/s": ours, "bare": bare, "MB/s": ours * size / 1e6}
-    return Figure(f"durable append, {size >> 10} KiB, against pwrite + fdatasync", ratio, floor, detail)
+    return Figure(f"durable append, {size >> 10} KiB, against pwrite + fdatasync", ratio, floor, detail, spread)
 
 
 def parallel_appends(folder: Path) -> Iterator[Figure]:
@@ -155,10 +151,11 @@ def parallel_appends(folder: Path) -> Iterator[Figure]:
     yield from eight_against_one(folder, 100, slower_ms=4)
     block = os.urandom(4 << 10)
     with partition(folder / "threads-0", PlogSizes(first=16 << 20)) as manager:
-        ratio, ours, bare = compare(
+        ratio, ours, bare, spread = compare(
             lambda: log_appends(manager, block, 500, threads=8), lambda: bare_parallel(folder, block, 500, 8), rounds=7
         )
-    yield Figure("8 threads on 8 logs, 4 KiB, against 8 bare ones", ratio, None, {"appends/s": ours, "bare": bare})
+    detail = {"appends/s": ours, "bare": bare}
+    yield Figure("8 threads on 8 logs, 4 KiB, against 8 bare ones", ratio, None, detail, spread)
 
 
 def eight_against_one(
@@ -167,19 +164,20 @@ def eight_against_one(
     """Compare 8 threads with one, ours and bare ones."""
     block, where = os.urandom(4 << 10), folder / f"threads-{slower_ms}"
     with partition(where, PlogSizes(first=16 << 20), slower_ms=slower_ms) as manager:
-        ratio, eight, one = compare(
+        ratio, eight, one, spread = compare(
             lambda: log_appends(manager, block, times // 2, threads=8),
             lambda: log_appends(manager, block, times),
             rounds=7,
         )
     name = "8 threads on 8 logs, 4 KiB, against one thread" + (f", sync {slower_ms} ms slower" if slower_ms else "")
-    yield Figure(name, ratio, floor, {"appends/s": eight, "one": one})
-    ratio, eight, one = compare(
+    yield Figure(name, ratio, floor, {"appends/s": eight, "one": one}, spread)
+    ratio, eight, one, spread = compare(
         lambda: bare_parallel(folder, block, times // 2, 8, slower_ms=slower_ms),
         lambda: bare_parallel(folder, block, times, 1, slower_ms=slower_ms),
         rounds=7,
     )
-    yield Figure("  the same with bare pwrite + fdatasync, 8 files", ratio, None, {"appends/s": eight, "one": one})
+    detail = {"appends/s": eight, "one": one}
+    yield Figure("  the same with bare pwrite + fdatasync, 8 files", ratio, None, detail, spread)
 
 
 def bare_parallel(folder: Path, block: bytes, times: int, threads: int, *, slower_ms: float = 0) -> float:
@@ -207,41 +205,38 @@ def bare_parallel(folder: Path, block: bytes, times: int, threads: int, *, slowe
 
 def sequential_reads(folder: Path) -> Iterator[Figure]:
     """Compare reading a log with bare pread of as many bytes; both look at every byte they get."""
-    size, block = 256 << 20, os.urandom(1 << 20)
-    with partition(folder / "read", PlogSizes(first=16 << 20)) as manager, bare_file(folder, size) as fd:
-        log = manager.log("log")
-        for number in range(size // len(block)):
-            log.append(block)
-            os.pwrite(fd, block, number * len(block))
-        first = log.plogs()[0][0]
-
-        def read_log() -> int:
-            for view in log.read(first, 0, size):
-                look_at(view)
-            return size
+    size, block, where = 256 << 20, os.urandom(1 << 20), folder / "read"
+    with bare_file(folder, size) as fd:
 
         def read_file() -> int:
-            for offset in range(0, size, len(block)):
-                look_at(os.pread(fd, len(block), offset))
-            return size
+            return sum(look_at(os.pread(fd, len(block), offset)) for offset in range(0, size, len(block)))
 
-        ratio, ours, bare = compare(lambda: rate(read_log), lambda: rate(read_file), rounds=7)
-        yield Figure("sequential read, against pread", ratio, 0.8, {"GB/s": ours / 1e9, "bare": bare / 1e9})
+        def read_log(log: LogStream) -> int:
+            return sum(look_at(view) for view in log.read(log.plogs()[0][0], 0, size))
 
-    def read_fresh() -> float:
-        with partition(folder / "read") as manager:
+        def read_fresh() -> float:
+            with partition(where) as manager:
+                log = manager.log("log")
+                return rate(lambda: read_log(log))
+
+        with partition(where, PlogSizes(first=16 << 20)) as manager:
             log = manager.log("log")
-            first = log.plogs()[0][0]
-            return rate(lambda: sum(look_at(view) for view in log.read(first, 0, size)))
-
-    fresh = [read_fresh() for _ in range(5)]
-    detail = {"GB/s": sorted(fresh)[2] / 1e9}
-    yield Figure("  the first read after opening, which checks every checksum", sorted(fresh)[2] / bare, None, detail)
+            for number in range(size // len(block)):
+                log.append(block)
+                os.pwrite(fd, block, number * len(block))
+            again = compare(lambda: rate(lambda: read_log(log)), lambda: rate(read_file), rounds=7)
+        first = compare(read_fresh, lambda: rate(read_file), rounds=5)
+    for name, found in (
+        ("sequential read, against pread", again),
+        ("  the first read after opening, which checks every checksum", first),
+    ):
+        detail = {"GB/s": found.ours / 1e9, "bare": found.theirs / 1e9}
+        yield Figure(name, found.ratio, 0.8, detail, found.spread)
 
 
 def look_at(data: bytes | memoryview) -> int:
-    """Touch every byte, as a reader would."""
-    google_crc32c.extend(0, np.frombuffer(data, np.uint8))
+    """Touch every byte, as a reader would; other threads run meanwhile, of which a log's own check checksums."""
+    crc32c(0, data)
     return len(data)
 
 
@@ -249,10 +244,7 @@ def opening(folder: Path) -> Iterator[Figure]:
     """Show what opening costs as the number of logs, and of plogs in a log, grows."""
     sizes = PlogSizes(first=4096, largest=4096)
     for logs in (100, 1000, 10_000):
-        where = folder / f"logs-{logs}"
-        with partition(where, sizes) as manager:
-            for number in range(logs):
-                manager.log(f"log-{number}")
+        where = with_logs(folder, logs)
         yield timed_open(f"open a store with {logs:,} logs", where, sizes, per=logs)
     for plogs in (100, 1000, 10_000):
         where = folder / f"plogs-{plogs}"
@@ -261,6 +253,16 @@ def opening(folder: Path) -> Iterator[Figure]:
             for _ in range(plogs - 1):
                 log.append(b"sixteen bytes...")
         yield timed_open(f"open a store with a log of {plogs:,} plogs", where, sizes, per=plogs)
+
+
+def with_logs(folder: Path, logs: int) -> Path:
+    """Make a store with so many logs, if it is not there."""
+    where = folder / f"logs-{logs}"
+    if not where.exists():
+        with partition(where, PlogSizes(first=4096, largest=4096)) as manager:
+            for number in range(logs):
+                manager.log(f"log-{number}")
+    return where
 
 
 def timed_open(name: str, where: Path, sizes: PlogSizes, *, per: int) -> Figure:
@@ -283,7 +285,8 @@ def _timed(work: Callable[[], None]) -> float:
 
 def idle_memory(folder: Path) -> Iterator[Figure]:
     """Show what an open log that nobody uses costs: as the store knows it, and once somebody has asked for it."""
-    where, logs = folder / "logs-10000", 10_000
+    logs = 10_000
+    where = with_logs(folder, logs)
     tracemalloc.start()
     with partition(where, PlogSizes(first=4096, largest=4096)) as manager:
         gc.collect()
@@ -296,16 +299,5 @@ def idle_memory(folder: Path) -> Iterator[Figure]:
     yield Figure("memory of an open idle log", detail=detail)
 
 
-def main() -> None:
-    """Measure everything and print it."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="penstock-bench-", dir=Path.cwd()))
-    folder.mkdir(exist_ok=True, parents=True)
-    try:
-        parts = (durable_appends, parallel_appends, sequential_reads, opening, idle_memory)
-        report("plogs and log streams", [figure for part in parts for figure in part(folder)])
-    finally:
-        shutil.rmtree(folder)
-
-
 if __name__ == "__main__":
-    main()
+    run_parts("plogs and log streams", (durable_appends, parallel_appends, sequential_reads, opening, idle_memory))

@@ -193,10 +193,10 @@ def streams(subject: Subject) -> Iterator[Figure]:
         "everything, complete inventories": partial(reopened, complete_inventory=True, everything=True),
     }
     for way, ours in ways.items():
-        ratio, mine, other = compare(ours, theirs, rounds=ROUNDS)
+        ratio, mine, other, spread = compare(ours, theirs, rounds=ROUNDS)
         floor = min(TIMES_GIT, ENOUGH_MB * MB / other)
         detail = {"MB/s": mine / MB, "git MB/s": other / MB}
-        yield Figure(f"stream {way}, against git, {subject.name}", ratio, floor, detail)
+        yield Figure(f"stream {way}, against git, {subject.name}", ratio, floor, detail, spread)
 
 
 def from_server(subject: Subject) -> Iterator[Figure]:
@@ -280,9 +280,9 @@ def deltas(subject: Subject, theirs: Breezy) -> Iterator[Figure]:
         "delta code alone": lambda: len(pairs) / theirs.ask("delta", place)[0],
     }
     for way, other in ways.items():
-        ratio, mine, others = compare(ours, other, rounds=ROUNDS)
+        ratio, mine, others, spread = compare(ours, other, rounds=ROUNDS)
         detail = {"/s": mine, "theirs/s": others}
-        yield Figure(f"knit deltas, against Breezy's {way}, {subject.name}", ratio, TIMES_BREEZY, detail)
+        yield Figure(f"knit deltas, against Breezy's {way}, {subject.name}", ratio, TIMES_BREEZY, detail, spread)
     frame = len(encode("knit-delta", b"", key=key, parents=parents, get_text=lambda _: b"")[0])
     size = sum(len(encoded(pair)) - frame for pair in pairs)
     their_size = theirs.ask("delta", place)[1]
@@ -423,9 +423,9 @@ def pulls(folder: Path) -> Iterator[Figure]:
     """Measure a pull of one new revision, from a history and from one ten times as long."""
     with ExitStack() as stack:
         few, many = (stack.enter_context(pulling(folder, count)) for count in PULLED_FROM)
-        ratio, few_ms, many_ms = compare(few, many, rounds=9)
+        ratio, few_ms, many_ms, spread = compare(few, many, rounds=9)
     detail = {f"ms behind {count:,}": ms for count, ms in zip(PULLED_FROM, (few_ms, many_ms), strict=True)}
-    yield Figure("pull one new revision, behind so many", ratio, 1 / GROWTH_MAX, detail)
+    yield Figure("pull one new revision, behind so many", ratio, 1 / GROWTH_MAX, detail, spread)
 
 
 @contextmanager

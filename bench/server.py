@@ -1,33 +1,32 @@
 """What it costs that another process has the store: over the socket in the folder, and over TCP on this machine.
 
-Run it on an otherwise idle machine: ``python -m bench.server [FOLDER]``; the folder is made, filled and removed.
+Run it on an otherwise idle machine: ``python -m bench.server [--part PART]... [FOLDER]``; the folder is made, filled
+and removed.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import flight
 
 import penstock
-from bench._measure import Figure, median_us, rate, report
+from bench._measure import Figure, median_us, middle, rate, run_parts
 from penstock.client import RemoteStore, ServerFinder
 from penstock.embedded import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from penstock import Store
 
@@ -235,22 +234,32 @@ def throughput(folder: Path) -> Iterator[Figure]:
                     )
                     for _ in range(ROUNDS)
                 ]
-    yield from compared("batch writes", ["through another process's folder", "over TCP"], writes)
-    ways = ["through another process's folder", "over TCP, files reachable", "over TCP, files not reachable"]
+    yield from compared("batch writes", {"through another process's folder": 0.5, "over TCP": 0.5}, writes)
+    ways = {
+        "through another process's folder": 0.5,
+        "over TCP, files reachable": 0.5,
+        "over TCP, files not reachable": 0.3,
+    }
     yield from compared("Arrow reads", ways, reads)
 
 
-def compared(what: str, ways: Sequence[str], found: Sequence[Sequence[float]]) -> Iterator[Figure]:
-    """Compare rates of several ways with those embedded, and the last way with a bare Flight server: the last two."""
-    rates = [statistics.median(column) for column in zip(*found, strict=True)]
-    for number, way in enumerate(ways):
-        ratio = statistics.median(row[number] / row[-2] for row in found)
-        yield Figure(f"{what} {way}, against embedded", ratio, 0.5, {"/s": rates[number], "embedded/s": rates[-2]})
+def compared(what: str, floors: Mapping[str, float], found: Sequence[Sequence[float]]) -> Iterator[Figure]:
+    """Compare rates of several ways with those embedded, and the last way with a bare Flight server: the last two.
+
+    The first round warms up, and does not count.
+    """
+    _, *rounds = found
+    rates = [statistics.median(column) for column in zip(*rounds, strict=True)]
+    for number, (way, floor) in enumerate(floors.items()):
+        ratio, spread = middle([row[number] / row[-2] for row in rounds])
+        detail = {"/s": rates[number], "embedded/s": rates[-2]}
+        yield Figure(f"{what} {way}, against embedded", ratio, floor, detail, spread)
     if what == "batch writes":
-        bound = statistics.median(row[-2] / row[-1] for row in found)
-        yield Figure("  embedded, which syncs, against a bare Flight server, which discards", bound)
-    ratio = statistics.median(row[len(ways) - 1] / row[-1] for row in found)
-    yield Figure(f"{what} {ways[-1]}, against a bare Flight server", ratio, 0.7, {"bare Flight/s": rates[-1]})
+        bound, spread = middle([row[-2] / row[-1] for row in rounds])
+        yield Figure("  embedded, which syncs, against a bare Flight server, which discards", bound, spread=spread)
+    ratio, spread = middle([row[len(floors) - 1] / row[-1] for row in rounds])
+    name = f"{what} {list(floors)[-1]}, against a bare Flight server"
+    yield Figure(name, ratio, 0.8, {"bare Flight/s": rates[-1]}, spread)
 
 
 def latency(folder: Path) -> Iterator[Figure]:
@@ -285,12 +294,14 @@ def latency(folder: Path) -> Iterator[Figure]:
             for _ in range(7)
         ]
     os.close(fd)
+    del found[0]  # of the round that warms up
     trips, syncs, synced_trips, ours = (statistics.median(column) for column in zip(*found, strict=True))
-    ratio = statistics.median((trip + 1.5 * sync) / mine for trip, sync, _, mine in found)
+    ratio, spread = middle([(trip + 1.5 * sync) / mine for trip, sync, _, mine in found])
     detail = {"us": ours, "bare round trip": trips, "bare sync": syncs}
-    yield Figure("one durable event, p50: a bare round trip and 1.5 syncs against it", ratio, 1.0, detail)
-    ratio = statistics.median(synced / mine for _, _, synced, mine in found)
-    yield Figure("  a bare Flight server that syncs each message against it", ratio, detail={"us": synced_trips})
+    yield Figure("one durable event, p50: a bare round trip and 1.5 syncs against it", ratio, 1.0, detail, spread)
+    ratio, spread = middle([synced / mine for _, _, synced, mine in found])
+    detail = {"us": synced_trips}
+    yield Figure("  a bare Flight server that syncs each message against it", ratio, None, detail, spread)
 
 
 @contextmanager
@@ -368,15 +379,5 @@ def opening(folder: Path) -> Iterator[Figure]:
     yield Figure("open a folder", detail={"ms alone": alone, "ms as owner": owner, "ms as user": user})
 
 
-def main() -> None:
-    """Measure everything and print it."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="penstock-bench-", dir=Path.cwd()))
-    folder.mkdir(exist_ok=True, parents=True)
-    try:
-        report("server", [figure for part in (opening, latency, throughput, tails) for figure in part(folder)])
-    finally:
-        shutil.rmtree(folder)
-
-
 if __name__ == "__main__":
-    main()
+    run_parts("server", (opening, latency, throughput, tails))

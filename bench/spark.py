@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import penstock
 from bench._measure import Figure, compare, rate, report
+from bench._processes import family
 from penstock.spark import register
 
 if TYPE_CHECKING:
@@ -165,9 +166,9 @@ def source(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
         measured(df)  # the first run starts the workers
     with memory() as peaks:
         measured(ours)
-    ratio, mine, other = compare(lambda: measured(ours), lambda: measured(theirs), rounds=ROUNDS)
+    ratio, mine, other, spread = compare(lambda: measured(ours), lambda: measured(theirs), rounds=ROUNDS)
     detail = {"/s": mine, "prepared/s": other, "tasks": tasks, "rows a batch": batch}
-    yield Figure("source, all columns, against a source of prepared batches", ratio, 0.8, detail)
+    yield Figure("source, all columns, against a source of prepared batches", ratio, 0.8, detail, spread)
     yield Figure("memory while it reads, MiB at the most", detail=peaks)
 
 
@@ -177,8 +178,8 @@ def futoin(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
     reader = spark.read.format("penstock").option("store", str(folder)).option("stream", "bench/futoin")
     columns, whole = (reader.option("format", kind).load() for kind in ("futoin", "raw"))
     measured(columns), measured(whole)
-    ratio, mine, other = compare(lambda: measured(columns), lambda: measured(whole), rounds=ROUNDS)
-    yield Figure("source, futoin against raw", ratio, detail={"/s": mine, "raw/s": other})
+    ratio, mine, other, spread = compare(lambda: measured(columns), lambda: measured(whole), rounds=ROUNDS)
+    yield Figure("source, futoin against raw", ratio, None, {"/s": mine, "raw/s": other}, spread)
 
 
 @contextmanager
@@ -189,7 +190,7 @@ def memory() -> Iterator[dict[str, float]]:
 
     def look() -> None:
         while not stop.wait(0.05):
-            for name, own, all_of_it in map(_memory_of, _descendants(os.getpid())):
+            for name, own, all_of_it in map(_memory_of, family(os.getpid())[1:]):
                 found[name] = max(found.get(name, 0), own)
                 if name == "a worker":
                     found["with mapped files"] = max(found.get("with mapped files", 0), all_of_it)
@@ -201,15 +202,6 @@ def memory() -> Iterator[dict[str, float]]:
     finally:
         stop.set()
         thread.join()
-
-
-def _descendants(pid: int) -> list[int]:
-    found = [pid]
-    for one in found:
-        with suppress(OSError):
-            tasks = Path(f"/proc/{one}/task").iterdir()
-            found += [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    return found[1:]
 
 
 def _memory_of(pid: int) -> tuple[str, float, float]:

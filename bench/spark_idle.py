@@ -1,8 +1,8 @@
 """What a streaming query of Spark costs while nothing happens, next to a source in Python that never has anything.
 
 Run it on an otherwise idle machine: ``python -m bench.spark_idle [FOLDER]``. Each figure is the processor time of the
-driver, of its Python processes and of the process that owns the store, over 20 seconds, in percent of one core; that of
-windows over 60 seconds.
+driver, of its Python processes and of the process that owns the store, in percent of one core: the median of four
+samples of 5 seconds, and of 15 seconds for windows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 import penstock
-from bench._measure import Figure, report
+from bench._measure import Figure, middle, report
+from bench._processes import TICKS_S, family, times_of
 from penstock.spark import register, with_writer_watermark
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
 
     from penstock import Store
 
-SECONDS, SETTLE_S = 20.0, 15.0
-WINDOWS_SECONDS = 60.0  # two of the longest interval
+SAMPLES, SAMPLE_S, SETTLE_S = 4, 5.0, 15.0
+WINDOWS_SAMPLE_S = 15.0  # all of them are two of the longest interval
+IDLE_PERCENT_MAX = 7.0
 ONE, MANY = "idle/one", "idle/many"
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class EmptySource(DataSource):
@@ -105,22 +106,31 @@ def main(folder: Path) -> None:
 
 def figures(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
     """Measure one kind of query after another."""
-    nothing = percent_of(0.0, [])
+    nothing, _ = middle(percents_of(0.0, []))
     empty = spark.readStream.format("empty").load()
     one, many = (source(spark, folder, name) for name in (ONE, MANY))
-    percent_of(nothing, [one], folder)  # the first query of a session is slower
-    floor = percent_of(nothing, [empty], folder)
+    percents_of(nothing, [one], folder)  # the first query of a session is slower
+    empty_percent, spread = middle(percents_of(nothing, [empty], folder))
     yield Figure("no query", detail={"%": nothing})
-    yield Figure("a source that never has anything", detail={"%": floor})
+    yield Figure("a source that never has anything", detail=described(empty_percent, spread))
     for what, queries in (("1 segment", [one]), ("100 segments", [many]), ("four queries, each", [one] * 4)):
-        percent = percent_of(nothing, queries, folder) / len(queries)
-        yield Figure(f"idle, {what}, against the empty source", percent / floor, detail={"%": percent})
+        percents = [percent / len(queries) for percent in percents_of(nothing, queries, folder)]
+        percent, spread = middle(percents)
+        detail = described(percent, spread) | {"times the empty source": percent / empty_percent}
+        ratio, of_ratios = middle([IDLE_PERCENT_MAX / max(percent, 0.1) for percent in percents])
+        yield Figure(f"{IDLE_PERCENT_MAX:g} % of a core, to idle, {what}", ratio, 1.0, detail, of_ratios)
     for interval in ("0 seconds", "5 seconds", "30 seconds"):
         timed = windows(source(spark, folder, ONE, watermark_interval=interval))
         with noting_time(store):
-            percent = percent_of(nothing, [timed], folder, seconds=WINDOWS_SECONDS)
+            percent, spread = middle(percents_of(nothing, [timed], folder, sample_s=WINDOWS_SAMPLE_S))
         what = f"idle windows, time noted every second, watermark_interval {interval}"
-        yield Figure(what, percent / floor, detail={"%": percent})
+        detail = described(percent, spread) | {"times the empty source": percent / empty_percent}
+        yield Figure(what, detail=detail)
+
+
+def described(percent: float, spread: tuple[float, float]) -> dict[str, float]:
+    """Return a percentage with its spread."""
+    return {"%": percent, "low": spread[0], "high": spread[1]}
 
 
 def source(spark: SparkSession, folder: Path, name: str, **options: str) -> DataFrame:
@@ -135,10 +145,10 @@ def windows(df: DataFrame) -> DataFrame:
     return timed.groupBy(F.window("at", "1 hour")).count()
 
 
-def percent_of(
-    nothing: float, queries: Sequence[DataFrame], folder: Path | None = None, *, seconds: float = SECONDS
-) -> float:
-    """Return what queries cost while they wait, in percent of a core, above what it costs to run nothing."""
+def percents_of(
+    nothing: float, queries: Sequence[DataFrame], folder: Path | None = None, *, sample_s: float = SAMPLE_S
+) -> list[float]:
+    """Return what queries cost while they wait, in percent of a core, above what it costs to run nothing: samples."""
     writers = [df.writeStream.format("noop") for df in queries]
     if folder is not None:
         writers = [
@@ -148,13 +158,11 @@ def percent_of(
     for query in running:
         query.processAllAvailable()
     time.sleep(SETTLE_S)  # Java compiles what is new to it
-    before, start = cpu_s(), time.monotonic()
-    time.sleep(seconds)
-    spent, passed = cpu_s() - before, time.monotonic() - start
+    samples = [cpu_percent(sample_s) for _ in range(SAMPLES)]
     for query in running:
         assert query.exception() is None, query.exception()
         query.stop()
-    return 100 * spent / passed - nothing
+    return [percent - nothing for percent in samples]
 
 
 @contextmanager
@@ -176,26 +184,20 @@ def noting_time(store: Store) -> Iterator[None]:
         thread.join()
 
 
+def cpu_percent(seconds: float) -> float:
+    """Return the share of a core that this process, and all that it has started, take for a while."""
+    before, start = cpu_s(), time.monotonic()
+    time.sleep(seconds)
+    return 100 * (cpu_s() - before) / (time.monotonic() - start)
+
+
 def cpu_s() -> float:
-    """Return the processor time of this process and all that it has started."""
-    return sum(_ticks(pid) for pid in _family(os.getpid())) / _TICKS
-
-
-def _family(pid: int) -> list[int]:
-    found = [pid]
-    for known in found:
-        with suppress(OSError):
-            tasks = Path(f"/proc/{known}/task").iterdir()
-            found += [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    return found
-
-
-def _ticks(pid: int) -> int:
-    """Return the time of a process, with that of its children that have ended."""
-    with suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15]))
-    return 0
+    """Return the processor time of this process and all that it has started, with those that have ended."""
+    found = 0
+    for pid in family(os.getpid()):
+        with suppress(OSError):  # it has ended, and its parent has its time
+            found += sum(times_of(pid)[1])
+    return found / TICKS_S
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ from pyspark.sql.datasource import (
 )
 
 import penstock
-from bench._measure import Figure, report
+from bench._measure import Figure, middle, report
+from bench._processes import TICKS_S, family, times_of
 from penstock.spark import register
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 ROWS, EVENTS, DISTINCT, ROUNDS = 3_000_000, 4_000_000, 50_000, 5
 FIELDS = "sensor string, degrees double"
 EVENT = '{"sensor":"hall-%d","degrees":%.3f,"at":%d,"valid":true,"unit":"celsius","note":"as it was measured by hand"}'
-_TICKS = os.sysconf("SC_CLK_TCK")
 _numbers = count()
 
 
@@ -214,8 +214,8 @@ def in_turns(
     rounds = {kind: costs[2:] for kind, costs in found.items()}
     for kind in jobs.keys() - {"Parquet"}:
         ratios = [theirs["s"] / ours["s"] for ours, theirs in zip(rounds[kind], rounds["Parquet"], strict=True)]
-        detail = {"least": min(ratios), "most": max(ratios)}
-        yield Figure(f"{what}: {kind} against Parquet", statistics.median(ratios), floors.get(kind), detail)
+        ratio, spread = middle(ratios)
+        yield Figure(f"{what}: {kind} against Parquet", ratio, floors.get(kind), spread=spread)
     for kind, costs in rounds.items():
         medians = {name: statistics.median(cost[name] for cost in costs) for name in costs[0]}
         yield Figure(
@@ -235,31 +235,12 @@ def spent(work: Callable[[], object]) -> dict[str, float]:
 def cpu_s() -> dict[str, float]:
     """Return the processor time so far: of this process, which owns the store, of the JVM, and of Python's workers."""
     found = dict.fromkeys(("java", "workers", "owner"), 0.0)
-    for pid in _family(os.getpid()):
+    for pid in family(os.getpid()):
         with suppress(OSError):
-            name, times = _times_of(pid)
+            name, times = times_of(pid)
             kind = "owner" if pid == os.getpid() else "java" if name == "java" else "workers"
-            found[kind] += sum(times[:2] if kind == "owner" else times) / _TICKS
+            found[kind] += sum(times[:2] if kind == "owner" else times) / TICKS_S
     return found
-
-
-def _family(pid: int) -> list[int]:
-    """Return a process and its descendants; the lists of children in ``/proc`` are incomplete while threads end."""
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-            children.setdefault(int(parent), []).append(int(folder.name))
-    found = [pid]
-    for known in found:
-        found += children.get(known, [])
-    return found
-
-
-def _times_of(pid: int) -> tuple[str, list[int]]:
-    """Return the name of a process and its times: its own in Python and in the system, and those of ended children."""
-    head, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-    return head.partition("(")[2], list(map(int, rest.split()[11:15]))
 
 
 if __name__ == "__main__":

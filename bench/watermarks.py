@@ -69,11 +69,11 @@ def noting(folder: Path) -> Iterator[Figure]:
     """Compare writing with time noted every so many events with writing without."""
     event = os.urandom(100)
     with open_store(folder / "noting") as store:
-        ratio, with_time, without = compare(
+        ratio, with_time, without, spread = compare(
             lambda: write_rate(store, event, noted=True), lambda: write_rate(store, event, noted=False), rounds=7
         )
     detail = {"events/s": with_time, "without": without}
-    yield Figure(f"write_event, 100 B, note_time every {EVENTS_A_MARK:,}, against without", ratio, 0.95, detail)
+    yield Figure(f"write_event, 100 B, note_time every {EVENTS_A_MARK:,}, against without", ratio, 0.95, detail, spread)
 
 
 def write_rate(store: Engine, event: bytes, *, noted: bool) -> float:
