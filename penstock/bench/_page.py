@@ -101,11 +101,14 @@ def _verdict(comparisons: list[Comparison]) -> str:
     only_unsynced = sum(
         comparison.is_lost(is_synced=False) and not comparison.is_lost(is_synced=True) for comparison in comparisons
     )
-    embedded = sum(_is_lost_embedded(comparison) for comparison in comparisons)
-    return (
+    verdict = (
         f"Of {len(comparisons)} figures, Penstock loses {lost} to a peer that syncs as well, and {only_unsynced} more "
-        f"only to a peer that does not. Penstock embedded, which needs no server, loses {embedded} to such a peer."
+        "only to a peer that does not."
     )
+    if all(comparison.embedded_speed_of(comparison.synced_peer) is None for comparison in comparisons):
+        return verdict
+    embedded = sum(_is_lost_embedded(comparison) for comparison in comparisons)
+    return f"{verdict} Penstock embedded, which needs no server, loses {embedded} to a peer that syncs."
 
 
 def _reading(report: BenchReport, comparisons: list[Comparison]) -> str:
@@ -142,7 +145,8 @@ def _block(comparison: Comparison, systems: dict[str, MeasuredSystem], y: int) -
     bottom = y + _HEAD + len(rows) * (_BAR + _GAP)
     unit = comparison.metric.unit
     better = "more is better" if comparison.metric.is_rate else "less is better"
-    embedded = "Penstock embedded loses, too; " if _is_lost_embedded(comparison) else ""
+    too = ", too" if comparison.is_lost(is_synced=True) else ""
+    embedded = f"Penstock embedded loses{too}; " if _is_lost_embedded(comparison) else ""
     parts = [
         f'<g data-work="{comparison.work}" data-metric="{comparison.metric.name}">',
         f'<text class="title" x="0" y="{y + 22}">{escape(comparison.metric.title)}</text>',

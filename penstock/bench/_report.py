@@ -113,9 +113,11 @@ class Comparison:
         return self.speeds.get((self.synced_peer if is_synced else self.unsynced_peer) or "", 0.0) >= EVEN
 
     def embedded_speed_of(self, peer: str | None) -> float | None:
-        """How many times as fast as Penstock embedded a peer is."""
+        """How many times as fast as Penstock embedded a peer is; None if that is the baseline, or not measured."""
         embedded, speed = self.speeds.get(_EMBEDDED), self.speeds.get(peer or "")
-        return None if embedded is None or speed is None else speed / embedded
+        if embedded is None or speed is None or self.baseline.system == _EMBEDDED:
+            return None
+        return speed / embedded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,7 @@ def test_json_has_the_fields_that_programs_use() -> None:
     assert written["baseline"] == "penstock-served"
 
 
-def test_the_page_and_the_tables_say_which_figures_are_of_events_that_were_sent() -> None:
+def test_the_page_says_which_figures_are_of_events_that_were_sent() -> None:
     """The middle line of such a figure is another one; both kinds of reading are there to be seen."""
     figures: dict[str, float | str] = {
         "penstock-served": 90,
@@ -116,6 +116,25 @@ def test_the_page_and_the_tables_say_which_figures_are_of_events_that_were_sent(
     assert "Penstock embedded, which needs no server, loses 1 " in page
     assert page.count("Penstock embedded loses, too") == 1
     assert "Where events are read" not in page_of(REPORT)
+
+
+def test_where_there_is_no_server_the_embedded_store_is_named_once() -> None:
+    """It is the middle line then; to say that it loses, too, would count the same loss twice."""
+    report = report_of({"read": (SPEED, {"penstock-embedded": 20, "synced": 30})})
+    alone = dataclasses.replace(
+        report, systems=tuple(each for each in report.systems if each.key not in {"penstock-served", "penstock-sent"})
+    )
+    page = page_of(alone)
+    assert "Penstock loses 1 to a peer that syncs as well" in page
+    assert "Penstock embedded loses" not in page
+    assert "which needs no server" not in page
+    assert summary_rows(alone)[1][3] == "-"
+
+
+def test_the_tables_have_both_kinds_of_reading() -> None:
+    """The client that maps the files of the server is how a server on the same machine is used."""
+    read: dict[str, float | str] = {"penstock-served": 90, "penstock-sent": 10, "penstock-embedded": 20, "synced": 30}
+    report = report_of({"read": (SPEED, read), "wait": (DELAY, {"penstock-served": 9, "synced": 10})})
     assert summary_rows(report)[1][1] == "10 events/s ± 15 %, sent"
     assert kind_rows(report)[1:] == [
         ("write <fast>", "20 events/s ± 15 %", "90 events/s ± 15 %", "10 events/s ± 15 %"),
