@@ -72,7 +72,7 @@ class BenchPlan:
 
 QUICK: Final = BenchPlan(
     mode="quick",
-    seconds_max=155.0,
+    seconds_max=140.0,
     rounds=3,
     round_s=0.1,
     count_min=2_000,
@@ -295,6 +295,16 @@ WORKS: Final = (
         share=1.5,
     ),
     BenchWork(
+        name="durable",
+        metrics=_percentiles("write one event and wait"),
+        prepare=_times("write_singly"),
+    ),
+    BenchWork(
+        name="tail",
+        metrics=_percentiles("from write to another reader", is_read=True),
+        prepare=_times("tail"),
+    ),
+    BenchWork(
         name="write-each",
         metrics=_rate("write 100 B, event by event"),
         prepare=_write("write_each", _EVENT),
@@ -313,16 +323,6 @@ WORKS: Final = (
         name="read-batch",
         metrics=_rate("read 100 B, batched", is_read=True),
         prepare=_read("read_batches", _EVENT),
-    ),
-    BenchWork(
-        name="durable",
-        metrics=_percentiles("write one event and wait"),
-        prepare=_times("write_singly"),
-    ),
-    BenchWork(
-        name="tail",
-        metrics=_percentiles("from write to another reader", is_read=True),
-        prepare=_times("tail"),
     ),
     BenchWork(
         name="write-10k",

@@ -46,7 +46,7 @@ def bench(
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, max=86_400, help="When to begin no more rounds. Default: 155, with --full 3600."),
+        typer.Option(min=1, max=86_400, help="When to begin no more rounds. Default: 140, with --full 3600."),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to a file, as JSON.")
