@@ -41,8 +41,12 @@ class GroupUnavailable(PenstockError):
 
 
 class PlogServerRefused(PenstockError):
-    """A plog server does not accept this client, or is not the server that was asked for."""
+    """A plog server does not accept this client, or is not the server that was asked for.
 
-    def __init__(self, server: str, *, reason: str) -> None:
+    ``is_setup_wrong`` says that more than this server is wrong: it belongs to another deployment, or it is in its group
+    twice. Then an owner does not open the store. It goes on without a server that refuses for any other reason.
+    """
+
+    def __init__(self, server: str, *, reason: str, is_setup_wrong: bool = False) -> None:
         super().__init__(f"plog server {server} cannot be used: {reason}")
-        self.server, self.reason = server, reason
+        self.server, self.reason, self.is_setup_wrong = server, reason, is_setup_wrong

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import astuple
 
@@ -14,13 +14,20 @@ from penstock.wire import ClusterMember
 
 if TYPE_CHECKING:
     from penstock.cpo import Cpo
+    from penstock.plog import ReplicationUse
     from penstock.server._session import Session
 
 __all__ = ["cluster_members", "send_members"]
 
+_NOTE_SIZE_MAX: Final = 200  # characters; a reason may come from anything that listens on the port of a plog server
 
-def cluster_members(cpo: Cpo) -> list[ClusterMember]:
-    """Return the servers of the store that an oracle is of, then the plog servers of the clusters in it."""
+
+def cluster_members(cpo: Cpo, use: ReplicationUse | None = None) -> list[ClusterMember]:
+    """Return the servers of the store that an oracle is of, then the plog servers of the clusters in it.
+
+    With the ``use`` of the owner, it is noted what the owner knows about the plog servers.
+    """
+    away = {} if use is None else use.away
     servers = [
         ClusterMember(
             server.address,
@@ -41,15 +48,23 @@ def cluster_members(cpo: Cpo) -> list[ClusterMember]:
             repair=server.under_replicated,
             scrub=None if server.scrub is None else server.scrub.percent,
             damaged=None if server.scrub is None else server.scrub.damaged,
+            note=_note(away.get(server.address)),
         )
         for server in plog_server_rows(cpo)
     ]
     return [*servers, *plog_servers]
 
 
+def _note(reason: str | None) -> str | None:
+    """Return a reason in one line, without characters that a terminal would obey."""
+    if reason is None:
+        return None
+    return "".join(part if part.isprintable() else " " for part in reason[:_NOTE_SIZE_MAX])
+
+
 def send_members(session: Session) -> list[Any]:
     """Return the members for a client; ``NoCluster`` if the store of this server has one owner and no others."""
-    members = cluster_members(session.store.manager.cpo)
+    members = cluster_members(session.store.manager.cpo, session.store.replication_use)
     if not members:
         raise NoCluster
     return [list(astuple(member)) for member in members]

@@ -18,7 +18,8 @@ class ClusterMember(msgspec.Struct, frozen=True, array_like=True):
 
     ``partition`` is what an owner owns, or the cluster and group of a plog server. ``repair`` is the number of plogs
     of its group that do not have three good replicas; ``scrub`` the percentage of its replicas that the present scrub
-    has read, and ``damaged`` the number of damaged ones that it has found and that are not replaced yet.
+    has read, and ``damaged`` the number of damaged ones that it has found and that are not replaced yet. ``note`` is
+    what the owner of the store knows about it, such as why it refuses the owner; the oracle does not know that.
     """
 
     server: str
@@ -30,6 +31,7 @@ class ClusterMember(msgspec.Struct, frozen=True, array_like=True):
     repair: int | None = None
     scrub: int | None = None
     damaged: int | None = None
+    note: str | None = None
 
 
 def unpack_members(answer: Any) -> list[ClusterMember]:  # noqa: ANN401 - what a server sends is not believed

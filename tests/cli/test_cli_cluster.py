@@ -38,9 +38,9 @@ def test_status_shows_the_owner_and_those_that_stand_by(call: Call, tmp_path: Pa
         cpo.acquire("partition/main", "b:2 id 2000.25", seconds=9)
         cpo.acquire("partition/other", "a program", seconds=9)
     assert call("cluster", "status", "--cpo", url).lines == [
-        "b:2\towner\tmain\t2000250\t4000000009000\t1\t-\t-\t-",
-        "a\towner\tother\t0\t4000000009000\t1\t-\t-\t-",
-        "a:1\tstandby\t-\t1000500\t4000000009000\t-\t-\t-\t-",
+        "b:2\towner\tmain\t2000250\t4000000009000\t1\t-\t-\t-\t-",
+        "a\towner\tother\t0\t4000000009000\t1\t-\t-\t-\t-",
+        "a:1\tstandby\t-\t1000500\t4000000009000\t-\t-\t-\t-\t-",
     ]
     assert json.loads(call("cluster", "status", "--cpo", url, "--json").out)[2] == {
         "server": "a:1",
@@ -52,6 +52,7 @@ def test_status_shows_the_owner_and_those_that_stand_by(call: Call, tmp_path: Pa
         "repair": None,
         "scrub": None,
         "damaged": None,
+        "note": None,
     }
 
 
@@ -124,10 +125,10 @@ def test_a_cluster_has_groups_of_three_servers_and_status_shows_what_they_lack(c
         cpo.cas("scrub/plant/east/a:1", b"of a later version", expected=0)
     lines = call("cluster", "status", "--cpo", url).lines
     assert lines[:2] == [
-        "a:1\taway\tplant/east\t-\t-\t-\t0\t-\t-",
-        "b:1\tplog-server\tplant/east\t-\t4000000009000\t-\t0\t40%\t2",
+        "a:1\taway\tplant/east\t-\t-\t-\t0\t-\t-\t-",
+        "b:1\tplog-server\tplant/east\t-\t4000000009000\t-\t0\t40%\t2\t-",
     ]
-    assert lines[5] == "c:2\taway\tplant/west\t-\t-\t-\t1\t-\t-"
+    assert lines[5] == "c:2\taway\tplant/west\t-\t-\t-\t1\t-\t-\t-"
 
 
 @pytest.mark.parametrize(
@@ -188,6 +189,7 @@ def test_status_breaks_no_value_on_a_terminal(
         "1970-01-01T00:33:20Z",
         "07:06:49Z",
         "1",
+        "-",
         "-",
         "-",
         "-",

@@ -34,7 +34,8 @@ def status(
     Plog servers of registered clusters follow: a server that is away shows no time, and the disk of one that is
     "unwritable" is full or fails. "repair" is the number of plogs of its group that do not have three good replicas,
     "scrub" the percentage of its replicas that the present scrub has read, and "damaged" the number of damaged ones
-    that were found and that are not replaced yet.
+    that were found and that are not replaced yet. The owner adds a note to a plog server that it cannot use, or whose
+    group is being repaired; the oracle does not know that.
     """
     import msgspec
 
@@ -46,7 +47,7 @@ def status(
     if as_json:
         print_json(rows)
         return
-    columns = ("server", "role", "partition", "since", "until", "epoch", "repair", "scrub", "damaged")
+    columns = ("server", "role", "partition", "since", "until", "epoch", "repair", "scrub", "damaged", "note")
     shown = [tuple(_shown(column, row[column]) for column in columns) for row in rows]
     print_rows(columns, shown, is_folded=False)
 

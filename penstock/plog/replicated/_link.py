@@ -93,7 +93,10 @@ def _refused(address: str, answer: Answer) -> PenstockError | OSError:
     if isinstance(answer, Refusal) and answer.reason == "fenced":
         return fenced_by(answer.value)
     if isinstance(answer, Refusal) and answer.reason == "superseded":
-        return PlogServerRefused(address, reason="this owner has a later session with it: it is in its group twice")
+        reason = "this owner has a later session with it: it is in its group twice"
+        return PlogServerRefused(address, reason=reason, is_setup_wrong=True)
+    if isinstance(answer, Refusal) and answer.reason == "other-deployment":
+        return PlogServerRefused(address, reason=answer.text, is_setup_wrong=True)
     if isinstance(answer, Refusal) and answer.reason != "bad-request":  # as of a full disk: it may be well again later
         return OSError(answer.text or answer.reason)
     return PlogServerRefused(address, reason=answer.text if isinstance(answer, Refusal) else type(answer).__name__)
@@ -200,6 +203,7 @@ class ServerLink:
                     continue
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 self.refusal = error if isinstance(error, PlogServerRefused) else None
+                reason = reason if self.refusal is None else f"it refuses this owner: {self.refusal.reason}"
                 if isinstance(error, StoreFenced):
                     self._note_down(reason)
                     self._observer.link_fenced(error)
@@ -241,7 +245,7 @@ class ServerLink:
                     return
                 if _reported.pop(self._name, None) is not None:
                     _logger.info("plog server %s of group %s is back", self.address, self.group)
-                self.state, self.trouble = "up", None
+                self.state, self.trouble, self.refusal = "up", None, None
                 self._changed.notify_all()
             lost = threading.Event()
             self._reader.add(connection, self._take, lost.set)

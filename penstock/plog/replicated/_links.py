@@ -90,6 +90,18 @@ class GroupLinks:
         for link in self.all():
             link.settled(max(0.0, deadline - time.monotonic()))
 
+    def check_refusals(self, *, needs_all: bool) -> None:
+        """Raise the refusal of a server if the owner must not go on, or cannot.
+
+        One server that refuses is away, as one that is dead: it has another password, speaks a newer protocol, or
+        something else listens on its port. The owner goes on with the others, unless ``needs_all``.
+        """
+        refusals = [link.refusal for link in self.all() if link.refusal is not None]
+        is_alone = needs_all or not any(link.state == "up" for link in self.all())
+        for refusal in refusals:
+            if refusal.is_setup_wrong or is_alone:
+                raise refusal
+
     def ask(self, ask: Ask) -> list[ServerAnswer | None]:
         """Send the requests of a protocol on sessions that are open; return the answers, None where there is none."""
         links, answers = self.of(ask.group), _Answers(len(ask.requests), self._reader)

@@ -227,6 +227,7 @@ class Refusal(_ReplicaMessage, frozen=True, tag=27):
         "disk-full",
         "disk-failed",
         "bad-request",
+        "other-deployment",  # the partition belongs to owners that agree by another oracle
     ]
     value: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
     text: Annotated[str, msgspec.Meta(max_length=2000)] = ""

@@ -125,9 +125,7 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
     def _start(self) -> None:
         self._links.start()
         self.check_running()
-        for link in self._links.all():
-            if link.refusal is not None:
-                raise link.refusal
+        self._links.check_refusals(needs_all=self._rows is None)
         self._disks.start()
         if self._repairer is not None:
             self._repairer.start()
@@ -139,7 +137,8 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
         place, server = (link.group, link.place), (welcome.server, welcome.instance)
         for (group, other), (name, _) in self._servers.items():
             if group == link.group and other != link.place and name == welcome.server:
-                raise PlogServerRefused(link.address, reason=f"server {name} is in group {group} twice")
+                reason = f"server {name} is in group {group} twice"
+                raise PlogServerRefused(link.address, reason=reason, is_setup_wrong=True)
         if self._servers.get(place) != server:
             self._servers[place] = server
             self._disks.restarted(*place)

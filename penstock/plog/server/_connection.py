@@ -60,6 +60,10 @@ CheckUser = Callable[[str, str, str], Callable[[], object]]
 
 PRESENT_OWNER: Final = 2
 _CREDENTIALS_S: Final = 1.0  # how soon a user who was removed is disconnected, at the next request
+_OTHER_DEPLOYMENT: Final = (
+    "partition {} of this server belongs to another deployment, which has another oracle: check the address of the "
+    "oracle, or give this deployment plog servers of its own"
+)
 _COUNT_MAX: Final = 1000  # requests of a connection that are begun and not answered
 _logger: Final = logging.getLogger("penstock.plog_server")
 Reply = tuple["Answer", "Sequence[memoryview | bytes]"]
@@ -143,17 +147,13 @@ class ClientConnection:
         if hello.protocol != PROTOCOL:
             return Refusal("bad-request", PROTOCOL, f"this server speaks version {PROTOCOL} of the protocol")
         try:
-            if self._check_user is not None:
-                self._check_again = self._check_user(hello.user, hello.password, self._peer)
+            refusal = self._refusal(hello)
+            if refusal is not None:
+                return refusal
             identity = self._folder.identity
-            if (hello.cluster, hello.group) != (identity.cluster, identity.group):
-                where = f"server {identity.server} of group {identity.group} in cluster {identity.cluster}"
-                return Refusal("bad-request", 0, f"this is {where}")
             if hello.epoch is None and not self._folder.has_partition(hello.partition):
                 self._reads_nothing = True
                 return Welcome(identity.server, identity.instance, 0)
-            if hello.epoch is not None:
-                self._folder.check_deployment(hello.partition, hello.deployment)
             partition = self._folder.partition(hello.partition, count_max=self._limits.partitions_max)
         except PenstockError as error:
             _logger.warning("a session is refused: %s", error)
@@ -167,6 +167,20 @@ class ClientConnection:
         session, answer = self._run(partition.host.open_session(hello))
         self._session = session
         return answer
+
+    def _refusal(self, hello: Hello) -> Refusal | None:
+        """Return why a client with this first message is not served, None if it is; an error for its user."""
+        if self._check_user is not None:
+            self._check_again = self._check_user(hello.user, hello.password, self._peer)
+        identity = self._folder.identity
+        if (hello.cluster, hello.group) != (identity.cluster, identity.group):
+            where = f"server {identity.server} of group {identity.group} in cluster {identity.cluster}"
+            return Refusal("bad-request", 0, f"this is {where}")
+        if hello.epoch is not None and not self._folder.is_of(hello.partition, hello.deployment):
+            text = _OTHER_DEPLOYMENT.format(hello.partition)
+            _logger.warning("a session is refused: %s", text)
+            return Refusal("other-deployment", 0, text)
+        return None
 
     def _run(self, steps: HostSteps[Any]) -> Any:  # noqa: ANN401 - what the steps return
         call = self._advance(steps, None)

@@ -120,8 +120,8 @@ class ServerFolder:
         with self._lock:
             return name in self._partitions or f"epoch-{name}" in self._disk.names()
 
-    def check_deployment(self, name: str, deployment: bytes) -> None:
-        """Bind a partition to the deployment of its first owner, durably; ``BadArgument`` for an owner of another."""
+    def is_of(self, name: str, deployment: bytes) -> bool:
+        """Return whether a partition belongs to this deployment: it is bound to that of its first owner, durably."""
         check_name("partition", name)
         file = f"deployment-{name}"
         with self._lock:
@@ -136,11 +136,7 @@ class ServerFolder:
                 raise refusal(self._disk.where(file), error) from error
             if known is not None:
                 self._deployments[name] = known
-        if known is not None and known != deployment:
-            raise BadArgument(
-                f"partition {name} of this server belongs to another deployment, which has another oracle: check the "
-                "address of the oracle, or give this deployment plog servers of its own"
-            )
+        return known in (None, deployment)
 
     def _stored_deployment(self, name: str) -> bytes | None:
         try:
