@@ -76,6 +76,20 @@ class PlogServers:
         self.stop(group, place)
         shutil.rmtree(self.folder(group, place))
 
+    def save(self, group: str, place: int) -> None:
+        """Copy the folder of a server, while it is stopped."""
+        self.stop(group, place)
+        folder = self.folder(group, place)
+        shutil.copytree(folder, folder.with_name(f"{folder.name}-saved"))
+        self.start(group, place)
+
+    def set_back(self, group: str, place: int) -> None:
+        """Replace the folder of a server by the copy that was made of it."""
+        self.rob(group, place)
+        folder = self.folder(group, place)
+        folder.with_name(f"{folder.name}-saved").rename(folder)
+        self.start(group, place)
+
     def addresses(self, group: str) -> list[str]:
         """Return the addresses of the servers of a group."""
         return [f"127.0.0.1:{self._ports[group, place]}" for place in range(3)]

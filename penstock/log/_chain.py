@@ -23,7 +23,7 @@ from penstock.plog import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from penstock.model import PlogId
 
@@ -197,6 +197,10 @@ class LogChain:
     def __contains__(self, plog_id: PlogId) -> bool:
         """Return whether the plog is part of the log."""
         return plog_id == self.active or self._sealed.find(plog_id) is not None
+
+    def among(self, plogs: Collection[PlogId]) -> set[PlogId]:
+        """Return those of some plogs that are part of the log, or its next one."""
+        return self._sealed.among(plogs) | ({self.active, self.next} & set(plogs))
 
     def start_of(self, plog_id: PlogId) -> int:
         """Return the offset at which the plog begins; ``KeyError`` if it is not part of the log."""

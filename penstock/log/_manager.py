@@ -25,7 +25,7 @@ from penstock.model import check_name
 from penstock.ports import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from typing import Self
 
@@ -64,6 +64,7 @@ class MetadataManager(forks.Handle):
         self.partition: Final = self.run(open_partition(partition, sizes))
         self._drop_draft()  # of a merge that a crash ended
         self.sweep()
+        plogs.set_known(self.known_among)
 
     @classmethod
     def open(cls, plogs: Plogs, cpo: Cpo, partition: str, *, sizes: PlogSizes | None = None) -> Self:
@@ -282,6 +283,11 @@ class MetadataManager(forks.Handle):
             with suppress(*LOST):  # a later task deletes it
                 self._host.perform(Delete(plog_id), None)
                 self.partition.metadata.doomed.pop(plog_id, None)
+
+    def known_among(self, plogs: Collection[PlogId]) -> set[PlogId]:
+        """Return those of some plogs that the partition needs, has announced, or will delete."""
+        with self.chains:
+            return self.partition.known_among(plogs)
 
     def hold(self, plogs: frozenset[PlogId]) -> None:
         """Delete none of these plogs before :meth:`let_go`, though no log may need them any more."""

@@ -28,7 +28,7 @@ from penstock.log._records import (
 from penstock.model import PlogId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from penstock.log._records import Record
 
@@ -101,6 +101,13 @@ class Metadata:
     def doom(self, plogs: Iterable[PlogId]) -> None:
         """Note plogs that no log needs, to be deleted."""
         self.doomed.update(dict.fromkeys(plogs))
+
+    def known_among(self, plogs: Collection[PlogId]) -> set[PlogId]:
+        """Return those of some plogs that are part of a log, announced, or to be deleted."""
+        own = {*self.doomed, *self.spares, *(plog_id for plog_id, _ in self.previous), self.next, self.spare}
+        return {plog_id for plog_id in plogs if plog_id in own}.union(
+            *(chain.among(plogs) for chain in self.logs.values())
+        )
 
     def _apply_full(self, record: Full | Packed) -> None:
         if isinstance(record, Packed):

@@ -56,7 +56,7 @@ from penstock.log._records import SNAPSHOT, Chain, Doomed, Lineage, Spares, deco
 from penstock.model import UNDECODABLE, PlogId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from penstock.log._actions import Steps
     from penstock.log._chain import PlogSizes
@@ -99,6 +99,12 @@ class Partition:
     def sizes_of(self, log: str) -> PlogSizes:
         """Return the sizes of a log's plogs."""
         return self.own_sizes.get(log, self.sizes)
+
+    def known_among(self, plogs: Collection[PlogId]) -> set[PlogId]:
+        """Return those of some plogs that the partition needs, has announced, or will delete."""
+        switched = None if self.unsure is None else self.unsure.plog_id
+        own = {self.plog_id, self.marker, self.found, switched}
+        return self.metadata.known_among(plogs) | {plog_id for plog_id in plogs if plog_id in own}
 
 
 class InDoubt(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.model import PlogId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 __all__ = ["PlogList"]
 
@@ -97,6 +97,14 @@ class PlogList:
             self._places = {uids[start : start + _UID_SIZE]: self._removed + i for i, start in enumerate(starts)}
         place = self._places.get(plog_id.uid_bytes)
         return None if place is None or self[place - self._removed] != plog_id else place - self._removed
+
+    def among(self, plogs: Collection[PlogId]) -> set[PlogId]:
+        """Return those of some plogs that are in the list, without the table."""
+        wanted = {plog_id.uid_bytes: plog_id for plog_id in plogs}
+        found = {
+            wanted.get(bytes(self._uids[start : start + _UID_SIZE])) for start in range(0, len(self._uids), _UID_SIZE)
+        }
+        return {plog_id for plog_id in found if plog_id is not None}
 
     def remove_first(self, count: int) -> list[PlogId]:
         """Remove the first ids, and return them."""

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.plog._journal import SyncTimes, Ticket
     from penstock.plog._open_plogs import OpenPlog
     from penstock.plog._replica import BlockSlice
+    from penstock.plog._replication_use import KnownPlogs
     from penstock.ports import Bytes, Disk, File, Random
 
 __all__ = ["DIRECT_SIZE_MIN", "JOURNAL_SIZE", "OPEN_FILES_MAX", "FilePlogs"]
@@ -391,6 +392,9 @@ class FilePlogs:
     def lease(self) -> None:
         """Nothing: a lock of the folder keeps other processes away."""
         return
+
+    def set_known(self, known: KnownPlogs) -> None:
+        """Do nothing: no plog comes back that was deleted."""
 
     def prepare_close(self) -> None:
         """Do nothing: a disk answers, or fails."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.plog._journal import SyncTimes
     from penstock.plog._raw import RawBlocks
     from penstock.plog._replica import PlogInfo
-    from penstock.plog._replication_use import ReplicationUse
+    from penstock.plog._replication_use import KnownPlogs, ReplicationUse
 
 __all__ = ["PendingAppend", "Plogs", "open_plogs"]
 
@@ -124,6 +124,12 @@ class Plogs(Protocol):
     @property
     def lease(self) -> Lease | None:
         """The lease of this owner in the oracle, whose epoch fences owners before; None if plogs have no such lease."""
+
+    def set_known(self, known: KnownPlogs) -> None:
+        """Be given the function that knows which plogs belong to the partition.
+
+        One that it does not know was deleted: if a server has it again, because its folder is older, it stays there.
+        """
 
     def prepare_close(self) -> None:
         """Say that the plogs will be closed soon, so that a storage that does not answer is not waited for."""

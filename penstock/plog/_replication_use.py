@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ReplicationUse"]
+    from penstock.model import PlogId
+
+__all__ = ["KnownPlogs", "ReplicationUse"]
+
+KnownPlogs = Callable[[Collection["PlogId"]], set["PlogId"]]
+"""Returns those of some plogs that belong to a partition: it needs them, has announced them, or will delete them."""
 
 
 class ReplicationUse(NamedTuple):
     """Servers that are away, with the reasons; plogs without three good replicas; bytes that repair has copied.
 
     A server whose disk is full or fails is away, too. ``has_complete_group`` says whether new plogs can be created: a
-    group for that has no server that is away.
+    group for that has no server that is away. ``strays`` are the numbers of plogs that no log knows and that a server
+    alone has, by its address.
     """
 
     away: Mapping[str, str]
     under_replicated: int
     copied_size: int
     has_complete_group: bool
+    strays: Mapping[str, int]

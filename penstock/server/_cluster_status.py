@@ -27,7 +27,6 @@ def cluster_members(cpo: Cpo, use: ReplicationUse | None = None) -> list[Cluster
 
     With the ``use`` of the owner, it is noted what the owner knows about the plog servers.
     """
-    away = {} if use is None else use.away
     servers = [
         ClusterMember(
             server.address,
@@ -48,18 +47,21 @@ def cluster_members(cpo: Cpo, use: ReplicationUse | None = None) -> list[Cluster
             repair=server.under_replicated,
             scrub=None if server.scrub is None else server.scrub.percent,
             damaged=None if server.scrub is None else server.scrub.damaged,
-            note=_note(away.get(server.address)),
+            note=_note(server.address, use),
         )
         for server in plog_server_rows(cpo)
     ]
     return [*servers, *plog_servers]
 
 
-def _note(reason: str | None) -> str | None:
-    """Return a reason in one line, without characters that a terminal would obey."""
-    if reason is None:
+def _note(address: str, use: ReplicationUse | None) -> str | None:
+    """Return what the owner knows about a plog server: one line, without characters that a terminal would obey."""
+    if use is None:
         return None
-    return "".join(part if part.isprintable() else " " for part in reason[:_NOTE_SIZE_MAX])
+    strays = use.strays.get(address)
+    notes = [use.away.get(address), f"plogs that no log knows: {strays}" if strays else None]
+    text = "; ".join(note for note in notes if note)
+    return "".join(part if part.isprintable() else " " for part in text[:_NOTE_SIZE_MAX]) or None
 
 
 def send_members(session: Session) -> list[Any]:

@@ -102,6 +102,7 @@ class FlakyGroups:
         self.syncs, self.bucket_use, self.where = plogs.syncs, plogs.bucket_use, plogs.where
         self.replication_use = plogs.replication_use
         self.check_running, self.prepare_close = plogs.check_running, plogs.prepare_close
+        self.set_known = plogs.set_known
 
     def fail(self, on: GroupCall, *, group: str | None = None, call: int | None = 1, after: bool = False) -> None:
         """Let the ``call``-th call of a kind from now on fail, or every one with None; ``after`` it was carried out."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.testing.simulate import run_life
+from penstock.testing.simulate import SetBackWorld, run_life
 from tests.testing.simulate.first_seeds import SEARCHED
 from tests.testing.simulate.planted import MISTAKES, first_seed
 
@@ -20,6 +20,12 @@ def test_simulated_lives_break_no_promise(lives: Lives) -> None:
     """The rarest failures need the most lives: each has other faults at other times."""
     for dice in lives(sampled=10, explored=20_000):
         run_life(dice.getrandbits(48))
+
+
+def test_folders_that_are_set_back_break_no_promise(lives: Lives) -> None:
+    """An administrator restores a backup of one server: that is a lost disk with more pitfalls."""
+    for dice in lives(sampled=10, explored=20_000):
+        run_life(dice.getrandbits(48), SetBackWorld)
 
 
 @pytest.mark.skipif(not os.environ.get("PENSTOCK_EXPLORE"), reason="make test runs the known seeds alone")

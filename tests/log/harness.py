@@ -140,7 +140,7 @@ class GatedPlogs:
         self.keeps_order, self.bucket_use = plogs.keeps_order, plogs.bucket_use
         self.replication_use = plogs.replication_use
         self.is_replicated, self.lease = plogs.is_replicated, plogs.lease
-        self.prepare_close = plogs.prepare_close
+        self.prepare_close, self.set_known = plogs.prepare_close, plogs.set_known
         self.cut, self.raw, self.key = plogs.cut, plogs.raw, plogs.key
 
     def gate(

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from penstock.plog._interface import PendingAppend
     from penstock.plog._journal import SyncTimes
     from penstock.plog._replica import BlockSlice
+    from penstock.plog._replication_use import KnownPlogs
     from penstock.plog.objects._commit import PutTicket
     from penstock.plog.objects._journal import Cache
     from penstock.ports import Bytes, Clock, Objects, Random
@@ -343,6 +344,9 @@ class ObjectPlogs:
     def lease(self) -> Lease | None:
         """The lease of this owner in the oracle: the journal fences appends, but not what is published there."""
         return self._lease
+
+    def set_known(self, known: KnownPlogs) -> None:
+        """Do nothing: no plog comes back that was deleted."""
 
     def prepare_close(self) -> None:
         """Give a bucket up from now on that does not answer for some seconds; until then, all is as before."""

@@ -18,13 +18,12 @@ from penstock.plog.replicated._actions import Ask
 from penstock.plog.replicated._messages import AppendReplica, CreateReplica, DeleteReplica, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from penstock.plog.replicated._actions import ReplicaSteps, ServerAnswer
-    from penstock.plog.replicated._link import ServerLink
     from penstock.plog.replicated._messages import Answer
 
-__all__ = ["RefusingDisks", "servers_away"]
+__all__ = ["RefusingDisks"]
 
 _AGAIN_S: Final = 5.0  # between two tries
 _FULL: Final = "its disk is full"
@@ -130,18 +129,3 @@ def _try_creation(group: str, place: int, size: int) -> ReplicaSteps[None]:
     answers: list[ServerAnswer | None] = yield Ask(group, ((place, CreateReplica(uid, size), ()),))
     if answers[0] is None or not isinstance(answers[0].message, Refusal):
         yield Ask(group, ((place, DeleteReplica(uid), ()),))
-
-
-def servers_away(links: Iterable[ServerLink], disks: RefusingDisks) -> tuple[dict[str, str], set[str]]:
-    """Return the servers that are away or take no writes, with the reasons, and the groups that are incomplete."""
-    away: dict[str, str] = {}
-    incomplete: set[str] = set()
-    for link in links:
-        refusal = disks.reason(link.group, link.place)
-        if link.state != "up":
-            away[link.address] = link.trouble or "connecting"
-        elif refusal is not None:
-            away[link.address] = refusal
-        if link.state == "down" or refusal is not None:  # a connection that was cut is soon back
-            incomplete.add(link.group)
-    return away, incomplete

@@ -31,10 +31,9 @@ from penstock.plog._head import BIRTH_SIZE
 from penstock.plog._journal import SyncTimes
 from penstock.plog._raw import RawBlocks, raw_of
 from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo
-from penstock.plog._replication_use import ReplicationUse
 from penstock.plog.replicated._actions import Ask, AwaitQuiet, NoteCopied, NoteCut, ReadRow, RemoveRow, WriteRow
 from penstock.plog.replicated._appends import OpenReplicatedPlog, committed_offsets
-from penstock.plog.replicated._disks import RefusingDisks, servers_away
+from penstock.plog.replicated._disks import RefusingDisks
 from penstock.plog.replicated._groups import GroupChoice
 from penstock.plog.replicated._link import LinkObserver, ServerAccess, ServerLink
 from penstock.plog.replicated._links import GroupLinks
@@ -43,6 +42,7 @@ from penstock.plog.replicated._owned import OwnedPlogs
 from penstock.plog.replicated._reader import AnswerReader
 from penstock.plog.replicated._reads import read_blocks
 from penstock.plog.replicated._repairer import Repairer
+from penstock.plog.replicated._use import replication_use_of
 from penstock.plog.replicated._window import REPLICA_WAIT_S, REPLICAS
 from penstock.ports import SystemRandom, uninterrupted
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Lease
     from penstock.plog._interface import PendingAppend
+    from penstock.plog._replication_use import KnownPlogs, ReplicationUse
     from penstock.plog.replicated._actions import ReplicaSteps
     from penstock.plog.replicated._messages import Welcome
     from penstock.plog.replicated._rows import OracleRows
@@ -266,11 +267,8 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
     @property
     def replication_use(self) -> ReplicationUse:
         """Return the state of the servers and of repair."""
-        away, incomplete = servers_away(self._links.all(), self._disks)
         windows = [plog.window for plog in list(self._open.values())]
-        repairer, failed = self._repairer, sum(bool(window.failure and not window.is_decided) for window in windows)
-        waiting, copied = (repairer.under_replicated, repairer.copied_size) if repairer else (0, 0)
-        return ReplicationUse(away, failed + waiting, copied, len(incomplete) < len(self._choice.groups))
+        return replication_use_of(list(self._links.all()), self._disks, self._repairer, windows)
 
     def check_running(self) -> None:
         """Raise the ``StoreFenced`` that ended this owner, if one did."""
@@ -428,6 +426,11 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
         with suppress(GroupUnavailable):
             return f"plog {plog_id} on {', '.join(link.address for link in self._links.of(plog_id.group))}"
         return f"plog {plog_id}"
+
+    def set_known(self, known: KnownPlogs) -> None:
+        """Be given the function that knows the plogs of all logs: others that one server has are not copied."""
+        if self._repairer is not None:
+            self._repairer.set_known(known)
 
     def prepare_close(self) -> None:
         """Do nothing: an append whose servers are away fails by itself."""

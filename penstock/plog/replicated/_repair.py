@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.plog.replicated._decide import Replicas
     from penstock.plog.replicated._messages import Answer
 
-__all__ = ["find_missing", "list_replicas", "note_missing", "repair_plog"]
+__all__ = ["find_missing", "is_left_alone", "list_replicas", "note_missing", "repair_plog"]
 
 _COPY_SIZE: Final = 1 << 20  # bytes under way at the same time
 _COPY_COUNT: Final = 256  # and appends: those of the owner wait behind them on the same connection
@@ -171,6 +171,13 @@ def find_missing(plog_id: PlogId) -> ReplicaSteps[set[int]]:
     """Return the places of the servers that answer and have no replica of a plog."""
     replicas = yield from inspect_replicas(plog_id)
     return replicas.missing
+
+
+def is_left_alone(plog_id: PlogId) -> ReplicaSteps[bool]:
+    """Return whether one server has a sealed replica of a plog, the others have none, and no row says more."""
+    replicas = yield from inspect_replicas(plog_id)
+    sealed = [state for state in replicas.present.values() if state.sealed]
+    return len(sealed) == 1 and len(replicas.missing) == REPLICAS - 1 and (yield ReadRow(plog_id)) is None
 
 
 def note_missing(plog_id: PlogId) -> ReplicaSteps[bool]:

@@ -16,11 +16,13 @@ from penstock.errors import NoSuchPlog, PenstockError, PlogCorrupt, StoreFenced
 from penstock.model import PlogId
 from penstock.plog.replicated._damage import list_damaged, note_damaged
 from penstock.plog.replicated._repair import find_missing, list_replicas, note_missing, repair_plog
+from penstock.plog.replicated._strays import Strays
 from penstock.plog.replicated._window import REPLICAS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from penstock.plog._replication_use import KnownPlogs
     from penstock.plog.replicated._actions import ReplicaSteps
     from penstock.plog.replicated._rows import OracleRows
 
@@ -65,11 +67,17 @@ class Repairer:
         self._damaged: dict[PlogId, set[int]] = {}
         self._over = False
         self.under_replicated = self.copied_size = 0
+        self.strays: Final = Strays()
         self._thread = threading.Thread(target=self._work, name="penstock-repair", daemon=True)
 
     def start(self) -> None:
         """Begin to repair."""
         self._thread.start()
+
+    def set_known(self, known: KnownPlogs) -> None:
+        """Be given the function that knows the plogs of all logs; look again where one server has plogs alone."""
+        for group in self.strays.set_known(known):
+            self.note_started(group)
 
     def note_row(self) -> None:
         """Note that a row was written."""
@@ -139,9 +147,11 @@ class Repairer:
         if holders is None:
             return False
         is_known = True
-        for uid, servers in holders.items():
-            plog_id = PlogId(self._cluster, group, uid.hex())
-            if len(servers) == REPLICAS or self._over:
+        by_plog = {PlogId(self._cluster, group, uid.hex()): servers for uid, servers in holders.items()}
+        single = {plog_id: min(servers) for plog_id, servers in by_plog.items() if len(servers) == 1}
+        self.strays.find(group, self._not_open(single), self._plogs.run_alone)
+        for plog_id, servers in by_plog.items():
+            if len(servers) == REPLICAS or self._over or plog_id in self.strays:
                 continue
             try:
                 self._note_missing(plog_id)
@@ -153,6 +163,10 @@ class Repairer:
                 _logger.warning("plog %s cannot be looked at now: %s", plog_id, error)
                 is_known = False
         return is_known
+
+    def _not_open(self, plogs: Mapping[PlogId, int]) -> dict[PlogId, int]:
+        """Leave out the plogs that this owner has open: they are its own."""
+        return {plog_id: place for plog_id, place in plogs.items() if not self._plogs.is_open(plog_id)}
 
     def _note_missing(self, plog_id: PlogId) -> None:
         if not self._plogs.is_open(plog_id):
@@ -177,6 +191,8 @@ class Repairer:
         with self._changed:
             damaged, self._damaged = self._damaged, {}
         for plog_id, servers in damaged.items():
+            if plog_id in self.strays:
+                continue
             try:
                 if self._plogs.lose_replicas(plog_id, servers, "its replica is damaged"):
                     self._plogs.run_alone(plog_id, note_damaged(plog_id, frozenset(servers)))

@@ -8,7 +8,7 @@ the clocks are simulated, and fail in every way that the seed chooses. After eve
 >>> report = run_life(seed=7)
 """
 
-from penstock.testing.simulate._life import run_life
+from penstock.testing.simulate._life import SetBackWorld, run_life
 from penstock.testing.simulate._truth import Violation
 
-__all__ = ["Violation", "run_life"]
+__all__ = ["SetBackWorld", "Violation", "run_life"]

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from penstock.testing.simulate._owner import SimOwner
     from penstock.testing.simulate._server import SimServer
+    from penstock.testing.simulate._storage import SavedDisk
     from penstock.testing.simulate._world import World
 
 __all__ = ["Faults"]
@@ -19,7 +20,7 @@ _DURATIONS_S: Final = (0.05, 0.5, 3.0)
 class Faults:
     """The faults of one run; a fault that takes time ends by itself, or when all faults are stopped."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, sets_back: bool = False) -> None:
         self._world = world
         self._random = world.kernel.random
         self._harmed = {group: self._random.choice(servers) for group, servers in world.groups.items()}
@@ -44,6 +45,9 @@ class Faults:
             (1, self._oracle_slow),
             (2, self._bad_network),
         ]
+        self._saved: dict[str, SavedDisk] = {}  # by the name of the server
+        if sets_back:
+            self._kinds += [(3, self._save_folder), (3, self._set_back)]
 
     def begin(self) -> None:
         """Let things go wrong from now on, at random times."""
@@ -156,6 +160,19 @@ class Faults:
         if all(self._may_harm(server, uid) for uid in uids):
             self._world.truth.harmed.update(dict.fromkeys((server.name, uid) for uid in uids))
             server.lose_folder()
+
+    def _save_folder(self) -> None:
+        server = self._harmed[self._random.choice(list(self._world.groups))]
+        server.crash()
+        self._saved[server.name] = server.storage.saved()
+        server.start()
+
+    def _set_back(self) -> None:
+        server = self._harmed[self._random.choice(list(self._world.groups))]
+        saved, uids = self._saved.get(server.name), list(server.storage.replicas_by_uid)
+        if saved is not None and all(self._may_harm(server, uid) for uid in uids):
+            self._world.truth.note_set_back(server, [*uids, *saved.replicas])
+            server.set_back(saved)
 
     def _damage_replica(self) -> None:
         server = self._harmed[self._random.choice(list(self._world.groups))]

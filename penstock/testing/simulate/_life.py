@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.testing.simulate._kernel import Waits
     from penstock.testing.simulate._owner import SimOwner
 
-__all__ = ["LifeReport", "SimulatedWorld", "run_life"]
+__all__ = ["LifeReport", "SetBackWorld", "SimulatedWorld", "run_life"]
 
 _SIZES: Final = PlogSizes(first=120, largest=240)
 _LOG: Final = "log"
@@ -64,6 +64,8 @@ class LifeReport:
 
 class SimulatedWorld(World):
     """A world in which owners work."""
+
+    sets_back = False
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, groups=2)
@@ -179,7 +181,8 @@ class SimulatedWorld(World):
                 holders = yield from owner.run(list_replicas(group))
                 for uid, places in (holders or {}).items():
                     plog_id = PlogId(CLUSTER, group, uid.hex())
-                    if len(places) < 3 and plog_id not in owner.plogs.windows:
+                    is_stray = len(places) == 1 and not self.logs[owner.process.name].partition.known_among([plog_id])
+                    if len(places) < 3 and plog_id not in owner.plogs.windows and not is_stray:
                         yield from owner.locked(plog_id, note_missing(plog_id))
 
     def _repaired(self, owner: SimOwner, plog_id: PlogId) -> Waits[None]:
@@ -251,22 +254,34 @@ class SimulatedWorld(World):
                 if replica.content != self.truth.content_of(plog_id)[:length]:
                     return f"another content of {plog_id} on {server.name}"
         for server in self.servers:
-            if server.storage.damaged:
+            deleted = [
+                uid
+                for uid in server.storage.replicas_by_uid
+                if self.truth.is_deleted(PlogId(CLUSTER, server.group, uid.hex()))
+            ]
+            back = {uid for uid in deleted if (server.name, uid) in self.truth.left_over}
+            if server.storage.damaged - back:
                 return f"the scrub of {server.name} has found {server.storage.damaged}"
-            for uid in server.storage.replicas_by_uid:
-                if self.truth.is_deleted(PlogId(CLUSTER, server.group, uid.hex())):
+            for uid in deleted:
+                if uid not in back:
                     return f"the deleted plog {uid.hex()} is on {server.name}"
         return ""
 
     def live(self) -> None:
         """Run the whole life."""
-        faults = Faults(self)
+        faults = Faults(self, sets_back=self.sets_back)
         self.start_owner()
         faults.begin()
 
         self._run(lambda: self.truth.acked >= _APPENDS, _FAULTS_S)
         faults.stop()
         self.check_recovery()
+
+
+class SetBackWorld(SimulatedWorld):
+    """A world in which the folders of some servers are set back, too; a kind of its own, so that seeds keep lives."""
+
+    sets_back = True
 
 
 def run_life(seed: int, world_class: type[SimulatedWorld] = SimulatedWorld) -> LifeReport:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.plog.replicated import Answer, HostSession, HostSteps, ReplicaRequest
     from penstock.testing.simulate._kernel import Kernel
+    from penstock.testing.simulate._storage import SavedDisk
 
 __all__ = ["SimServer"]
 
@@ -74,6 +75,12 @@ class SimServer:
         """Return with an empty disk."""
         self.crash()
         self.storage.lose()
+        self.start()
+
+    def set_back(self, saved: SavedDisk) -> None:
+        """Return with an older copy of the disk."""
+        self.crash()
+        self.storage.set_back(saved)
         self.start()
 
     def receive(

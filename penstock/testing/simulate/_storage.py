@@ -7,7 +7,8 @@ counts when its sync is over, and what a crash leaves is a prefix of what was ap
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from copy import deepcopy
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import (
     AppendTooLarge,
@@ -27,7 +28,7 @@ from penstock.plog import APPEND_SIZE_MAX, PlogInfo
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["SimReplica", "SimStorage"]
+__all__ = ["SavedDisk", "SimReplica", "SimStorage"]
 
 _LISTED_MAX: Final = 3  # replicas in one answer
 
@@ -77,6 +78,14 @@ class _SimAppend:
         return replica.length
 
 
+class SavedDisk(NamedTuple):
+    """A copy of a disk: its replicas by uid, the epoch, and the small files."""
+
+    replicas: dict[bytes, SimReplica]
+    epoch: tuple[int, bytes]
+    files: dict[str, bytes]
+
+
 class SimStorage:
     """The replicas of a server, the epoch that it has saved, and what its scrub has found."""
 
@@ -102,6 +111,15 @@ class SimStorage:
         """Lose everything."""
         self.replicas_by_uid, self.epoch, self.files = {}, (0, b""), {}
         self.damaged.clear()
+
+    def saved(self) -> SavedDisk:
+        """Return a copy of everything."""
+        return SavedDisk(deepcopy(self.replicas_by_uid), self.epoch, dict(self.files))
+
+    def set_back(self, saved: SavedDisk) -> None:
+        """Be as the copy is."""
+        self.lose()
+        self.replicas_by_uid, self.epoch, self.files = deepcopy(saved.replicas), saved.epoch, dict(saved.files)
 
     def lengths(self) -> dict[bytes, int]:
         """Return the durable length of every replica, by uid."""

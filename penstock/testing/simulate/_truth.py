@@ -4,7 +4,7 @@
 - What is committed is durable on all three servers when the owner learns of it, and an owner keeps no more than that of
   its own plogs: the rest could have one copy, or two.
 - A plog has one length, at least its committed offset, and every sealed replica has that length.
-- A deleted plog does not come back.
+- A deleted plog does not come back, but on a server whose folder is set back.
 - What the scrub of a server lists is damaged: nothing comes back that was mended. In the end all damage of sealed plogs
   is found without a read, and mended.
 - The log has one content: what an owner has acknowledged or read, every later owner reads again at the same offset, and
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from penstock.model import PlogId
     from penstock.plog.replicated import VersionedRow
@@ -41,6 +41,7 @@ class Truth:
         self._deleting: dict[PlogId, int] = {}  # the epoch of the last owner that has begun to delete it
         self._deleted: dict[PlogId, list[str]] = {}  # and the servers that still have a replica
         self.harmed: dict[tuple[str, bytes], None] = {}  # replicas that a fault took or damaged after their promise
+        self.left_over: dict[tuple[str, bytes], None] = {}  # replicas that came back with an older folder
         self.visible = bytearray()
         self.start = 0
         self.opened_epoch = 0
@@ -148,6 +149,15 @@ class Truth:
             for known in (self._deleting, self._deleted, self._written, self.committed, self.lengths):
                 known.pop(plog_id, None)
             self._writers[plog_id] = epoch
+
+    def note_set_back(self, server: SimServer, uids: Iterable[bytes]) -> None:
+        """Note a server whose folder is set back: it may have plogs again that were deleted, and it alone may."""
+        places = dict.fromkeys((server.name, uid) for uid in uids)
+        self.harmed.update(places)
+        self.left_over.update(places)
+        for plog_id, holders in self._deleted.items():
+            if (server.name, plog_id.uid_bytes) in places:
+                holders.append(server.name)
 
     def is_deleted(self, plog_id: PlogId) -> bool:
         """Return whether a plog was deleted."""

@@ -85,7 +85,7 @@ def test_a_missing_replica_is_noted_whatever_another_plog_raises(error: Penstock
 def test_a_group_is_looked_through_whatever_another_one_raises() -> None:
     """The groups of a cluster have nothing to do with each other."""
     plogs = Plogs(AWAY)
-    plogs.holders = {"e": AWAY, "g": {FIRST.uid_bytes: {0}}, "h": AWAY}
+    plogs.holders = {"e": AWAY, "g": {FIRST.uid_bytes: {0, 2}}, "h": AWAY}
     repairer = repairer_of(plogs)
     for group in plogs.holders:
         repairer.note_started(group)
@@ -97,7 +97,7 @@ def test_a_newer_owner_ends_repair() -> None:
     """It must not go on with the next plog: none of them is its own any more."""
     fenced = StoreFenced("these plog servers", owner="another one")
     plogs = Plogs(fenced)
-    plogs.holders = {"g": {SECOND.uid_bytes: {0}}}
+    plogs.holders = {"g": {SECOND.uid_bytes: {0, 2}}}
     repairer = repairer_of(plogs)
     repairer.note_damaged(SECOND, frozenset({1}))
     repairer.note_started("g")

@@ -1,0 +1,51 @@
+"""The state of replication, for metrics and operators, from what the parts of an owner know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.plog._replication_use import ReplicationUse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.plog.replicated._disks import RefusingDisks
+    from penstock.plog.replicated._link import ServerLink
+    from penstock.plog.replicated._repairer import Repairer
+    from penstock.plog.replicated._window import AppendWindow
+
+__all__ = ["replication_use_of"]
+
+
+def replication_use_of(
+    links: Sequence[ServerLink], disks: RefusingDisks, repairer: Repairer | None, windows: Iterable[AppendWindow]
+) -> ReplicationUse:
+    """Return the state of the servers and of repair; without an oracle there is no repair."""
+    away, incomplete = _servers_away(links, disks)
+    failed = sum(bool(window.failure and not window.is_decided) for window in windows)
+    is_complete = len(incomplete) < len({link.group for link in links})
+    if repairer is None:
+        return ReplicationUse(away, failed, 0, is_complete, {})
+    strays = {link.address: repairer.strays.count(link.group, link.place) for link in links}
+    return ReplicationUse(
+        away,
+        failed + repairer.under_replicated,
+        repairer.copied_size,
+        is_complete,
+        {address: count for address, count in strays.items() if count},
+    )
+
+
+def _servers_away(links: Iterable[ServerLink], disks: RefusingDisks) -> tuple[dict[str, str], set[str]]:
+    """Return the servers that are away or take no writes, with the reasons, and the groups that are incomplete."""
+    away: dict[str, str] = {}
+    incomplete: set[str] = set()
+    for link in links:
+        refusal = disks.reason(link.group, link.place)
+        if link.state != "up":
+            away[link.address] = link.trouble or "connecting"
+        elif refusal is not None:
+            away[link.address] = refusal
+        if link.state == "down" or refusal is not None:  # a connection that was cut is soon back
+            incomplete.add(link.group)
+    return away, incomplete
