@@ -39,10 +39,12 @@ class Ask:
 
     Result: a list with the :class:`ServerAnswer` to each, None where there is none in time. Requests are sent on open
     sessions alone, so that the fence of this owner is durable. A request without an answer may have been carried out.
+    A question that another server can answer is not ``is_patient``: the next one is asked after a short time.
     """
 
     group: str
     requests: tuple[tuple[int, ReplicaRequest, tuple[bytes | memoryview, ...]], ...]
+    is_patient: bool = True
 
 
 @dataclass(frozen=True, slots=True)

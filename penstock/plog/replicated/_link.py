@@ -137,6 +137,7 @@ class ServerLink:
         self.state = "connecting"  # or up, down, over
         self.trouble: str | None = None  # why it is down
         self.refusal: PlogServerRefused | None = None  # if that is because the server refuses this client
+        self.late_since: float | None = None  # since when a request that did not wait has no answer, and no other one
         self._connection: FrameConnection | None = None
         self._number = 0
         self._waiting: dict[int, Callable[[ServerAnswer | None], None]] = {}
@@ -151,6 +152,12 @@ class ServerLink:
         with self._changed:
             self._changed.wait_for(lambda: self.state != "connecting", timeout_s)
             return self.state == "up"
+
+    def leave_out(self, reason: str) -> None:
+        """Count a server as away whose session is being opened; it is used as soon as that is done."""
+        with self._changed:
+            if self.state == "connecting":
+                self._note_down(reason)
 
     def send(
         self,
@@ -245,7 +252,7 @@ class ServerLink:
                     return
                 if _reported.pop(self._name, None) is not None:
                     _logger.info("plog server %s of group %s is back", self.address, self.group)
-                self.state, self.trouble, self.refusal = "up", None, None
+                self.state, self.trouble, self.refusal, self.late_since = "up", None, None, None
                 self._changed.notify_all()
             lost = threading.Event()
             self._reader.add(connection, self._take, lost.set)
@@ -263,6 +270,7 @@ class ServerLink:
 
     def _take(self, frame: ReceivedFrame) -> None:
         number, answer = decode_answer(frame.header, payload_size=len(frame.payload))
+        self.late_since = None
         on_answer = self._waiting.pop(number, None)
         if on_answer is not None:
             on_answer(ServerAnswer(answer, frame.payload))

@@ -22,6 +22,10 @@ __all__ = ["GroupLinks"]
 
 _ANSWER_S: Final = 5.0
 _SETTLE_S: Final = 5.0
+_GRACE_S: Final = 1.0  # for the other servers, when enough are there
+_LOOK_S: Final = 0.02  # between two looks at the sessions that are being opened
+_DECIDING: Final = 2  # servers of a group: one that was restarted does not decide alone
+_READ_S: Final = 0.5  # until another replica is read
 _OPEN_S: Final = 1.0  # that a request waits for a session that is being opened
 
 
@@ -83,12 +87,29 @@ class GroupLinks:
         return [f"{link.address} ({link.trouble or 'connecting'})" for link in links if link.state != "up"]
 
     def start(self) -> None:
-        """Open all sessions at once, and wait until each is open or has failed."""
-        for link in self.all():
+        """Open all sessions at once, and wait until each is open or has failed, or for as many as are needed.
+
+        A server that does not answer in time counts as away, until its session is open. The owners before are fenced on
+        the others: that is enough to decide everything, as it is without a server that is dead. A single group is
+        waited for, because it has to be complete: without an oracle, to decide anything, and else for new plogs.
+        """
+        links = list(self.all())
+        for link in links:
             link.start()
-        deadline = time.monotonic() + _SETTLE_S
-        for link in self.all():
-            link.settled(max(0.0, deadline - time.monotonic()))
+        start = time.monotonic()
+        deadline, may_shorten = start + _SETTLE_S, True
+        while (late := [link for link in links if link.state == "connecting"]) and (now := time.monotonic()) < deadline:
+            if may_shorten and self._has_enough():
+                deadline, may_shorten = min(deadline, now + _GRACE_S), False
+            late[0].settled(min(_LOOK_S, max(0.0, deadline - now)))
+        for link in late:
+            link.leave_out(f"no answer within {time.monotonic() - start:.1f} s")
+
+    def _has_enough(self) -> bool:
+        """Return whether a group is complete, for new plogs, and the others can decide lengths, as far as they will."""
+        states = [[link.state for link in links] for links in self._groups.values()]
+        can_decide = all(group.count("up") >= _DECIDING or "connecting" not in group for group in states)
+        return can_decide and any(group.count("up") == len(group) for group in states)
 
     def check_refusals(self, *, needs_all: bool) -> None:
         """Raise the refusal of a server if the owner must not go on, or cannot.
@@ -108,18 +129,30 @@ class GroupLinks:
         by_server: dict[int, list[int]] = {}
         for index, (server, *_) in enumerate(ask.requests):
             by_server.setdefault(server, []).append(index)
-        deadline = time.monotonic() + _OPEN_S
+        begun = time.monotonic()
         for server in sorted(by_server, key=lambda server: links[server].state != "up"):  # none waits for another
-            is_up = links[server].settled(max(0.0, deadline - time.monotonic()))
+            is_up = links[server].settled(max(0.0, begun + _OPEN_S - time.monotonic()))
+            is_asked = is_up and (ask.is_patient or not self._is_late(links[server]))
             for index in by_server[server]:
                 _, request, payload = ask.requests[index]
                 crc, on_answer = crc32c(0, *payload), partial(answers.put, index)
-                if not is_up or not links[server].send(request, payload, on_answer, payload_crc=crc):
+                if not is_asked or not links[server].send(request, payload, on_answer, payload_crc=crc):
                     answers.put(index, None)
-        result, late = answers.wait(time.monotonic() + self._answer_s)
+        result, late = answers.wait(time.monotonic() + (self._answer_s if ask.is_patient else _READ_S))
         for server in {ask.requests[index][0] for index in late}:
-            links[server].drop(f"no answer within {self._answer_s:g} s")
+            if ask.is_patient:
+                links[server].drop(f"no answer within {self._answer_s:g} s")
+            else:
+                links[server].late_since = begun
         return result
+
+    def _is_late(self, link: ServerLink) -> bool:
+        """Return whether a server owes an answer to a request that did not wait; after too long a time, give it up."""
+        if link.late_since is None:
+            return False
+        if time.monotonic() >= link.late_since + self._answer_s:
+            link.drop(f"no answer within {self._answer_s:g} s")
+        return True
 
     def close(self) -> None:
         """End all sessions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -34,16 +35,20 @@ class ReadBlocks:
 def read_blocks(plog_id: PlogId, offset: int, size: int, *, servers: Sequence[int]) -> ReplicaSteps[ReadBlocks]:
     """Read the appends that hold these bytes, from the first of ``servers`` that has them.
 
+    The first is asked again at the end if it has not answered soon: it may be suspended, or all of them are slow.
     The caller knows that the range is committed: below the committed offset of its own open plog, or below the decided
     length of any other.
     """
     damaged: set[int] = set()
     refusals: list[Refusal] = []
-    for server in servers:
-        answers: list[ServerAnswer | None] = yield Ask(
-            plog_id.group, ((server, ReadReplica(plog_id.uid_bytes, offset, size), ()),)
-        )
+    turns = deque((server, server != servers[0] or len(servers) == 1) for server in servers)
+    while turns:
+        server, is_patient = turns.popleft()
+        request = ReadReplica(plog_id.uid_bytes, offset, size)
+        answers: list[ServerAnswer | None] = yield Ask(plog_id.group, ((server, request, ()),), is_patient)
         if answers[0] is None:
+            if not is_patient:
+                turns.append((server, True))
             continue
         message, payload = answers[0]
         check_fence(message)
