@@ -17,11 +17,13 @@ KnownPlogs = Callable[[Collection["PlogId"]], set["PlogId"]]
 
 
 class ReplicationUse(NamedTuple):
-    """Servers that are away, with the reasons; plogs without three good replicas; bytes that repair has copied.
+    """Servers that are away, with the reasons; plogs known to lack a good replica; bytes that repair has copied.
+
+    What a server that is away has lost is not known before it is back, so its plogs are counted from then on.
 
     A server whose disk is full or fails is away, too. ``has_complete_group`` says whether new plogs can be created: a
     group for that has no server that is away. ``strays`` are the numbers of plogs that no log knows and that a server
-    alone has, by its address.
+    alone has, by its address; ``repairs`` says of each server of a group with plogs to be repaired how far that is.
     """
 
     away: Mapping[str, str]
@@ -29,3 +31,4 @@ class ReplicationUse(NamedTuple):
     copied_size: int
     has_complete_group: bool
     strays: Mapping[str, int]
+    repairs: Mapping[str, str]

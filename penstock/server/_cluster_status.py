@@ -59,7 +59,11 @@ def _note(address: str, use: ReplicationUse | None) -> str | None:
     if use is None:
         return None
     strays = use.strays.get(address)
-    notes = [use.away.get(address), f"plogs that no log knows: {strays}" if strays else None]
+    notes = [
+        use.away.get(address),
+        f"plogs that no log knows: {strays}" if strays else None,
+        use.repairs.get(address),
+    ]
     text = "; ".join(note for note in notes if note)
     return "".join(part if part.isprintable() else " " for part in text[:_NOTE_SIZE_MAX]) or None
 

@@ -228,7 +228,7 @@ def _bucket_metrics(use: BucketUse) -> Iterable[Metric]:
 def _replication_metrics(use: ReplicationUse) -> Iterable[Metric]:
     about = "Plog servers that do not answer this owner, or take no writes."
     yield _gauge("penstock_plog_servers_away", about, {"": len(use.away)})
-    about = "Plogs that do not have three good replicas."
+    about = "Plogs known to lack a good replica; those of a plog server that is away are counted when it is back."
     yield _gauge("penstock_under_replicated_plogs", about, {"": use.under_replicated})
     about = "Bytes that were copied to repair replicas."
     yield CounterMetricFamily("penstock_repaired_bytes", about, use.copied_size)

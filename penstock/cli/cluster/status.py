@@ -32,10 +32,11 @@ def status(
     may read all streams. While no server owns the store, or without a user, name its control plane oracle with --cpo.
 
     Plog servers of registered clusters follow: a server that is away shows no time, and the disk of one that is
-    "unwritable" is full or fails. "repair" is the number of plogs of its group that do not have three good replicas,
-    "scrub" the percentage of its replicas that the present scrub has read, and "damaged" the number of damaged ones
-    that were found and that are not replaced yet. The owner adds a note to a plog server that it cannot use, or whose
-    group is being repaired; the oracle does not know that.
+    "unwritable" is full or fails. "repair" is the number of plogs of its group that are known to lack a good replica
+    (what a server that is away has lost is counted when it is back), "scrub" the percentage of its replicas that the
+    present scrub has read, and "damaged" the number of damaged ones that were found and that are not replaced yet. The
+    owner adds a note to a plog server that it cannot use, or whose group is being repaired; the oracle knows nothing
+    of that.
     """
     import msgspec
 

@@ -211,7 +211,7 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
         assert self._repairer is not None
         match action:
             case NoteCopied():
-                return self._repairer.copied(action.size)
+                return self._repairer.copied(action.plog_id.group, action.size)
             case ReadRow():
                 return self._rows.read(action)
             case WriteRow():

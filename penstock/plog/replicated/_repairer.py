@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from penstock.errors import NoSuchPlog, PenstockError, PlogCorrupt, StoreFenced
@@ -66,7 +67,8 @@ class Repairer:
         self._asked_at = time.monotonic()
         self._damaged: dict[PlogId, set[int]] = {}
         self._over = False
-        self.under_replicated = self.copied_size = 0
+        self._left: Counter[str] = Counter()  # plogs to be repaired, by group
+        self._copied: Counter[str] = Counter()  # bytes, by group
         self.strays: Final = Strays()
         self._thread = threading.Thread(target=self._work, name="penstock-repair", daemon=True)
 
@@ -98,9 +100,17 @@ class Repairer:
             self._damaged.setdefault(plog_id, set()).update(servers)
             self._changed.notify()
 
-    def copied(self, size: int) -> None:
+    def left(self, group: str) -> int:
+        """Return how many plogs of a group are known to lack a good replica."""
+        return self._left[group]
+
+    def copied_size(self, group: str) -> int:
+        """Return how many bytes were copied in a group."""
+        return self._copied[group]
+
+    def copied(self, group: str, size: int) -> None:
         """Count bytes that were copied, and keep to the rate."""
-        self.copied_size += size
+        self._copied[group] += size
         time.sleep(size / _RATE)
 
     def _work(self) -> None:
@@ -218,17 +228,17 @@ class Repairer:
         except PenstockError:
             self._has_rows = True
             raise
-        if plogs and not self.under_replicated:
+        if plogs and not self._left.total():
             _logger.info("repair of %d plogs begins", len(plogs))
-        self.under_replicated = len(plogs)
+        self._left = Counter(plog_id.group for plog_id in plogs)
         for plog_id in plogs:
             if self._over:
                 return
             try:
                 if self._plogs.is_up(plog_id.group) and self._plogs.run_alone(plog_id, repair_plog(plog_id)):
-                    self.under_replicated -= 1
-                    if not self.under_replicated:
-                        _logger.info("repair is done; %d bytes were copied since the start", self.copied_size)
+                    self._left[plog_id.group] -= 1
+                    if not self._left.total():
+                        _logger.info("repair is done; %d bytes were copied since the start", self._copied.total())
                     continue
             except StoreFenced:
                 raise

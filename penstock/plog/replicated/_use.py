@@ -25,15 +25,25 @@ def replication_use_of(
     failed = sum(bool(window.failure and not window.is_decided) for window in windows)
     is_complete = len(incomplete) < len({link.group for link in links})
     if repairer is None:
-        return ReplicationUse(away, failed, 0, is_complete, {})
+        return ReplicationUse(away, failed, 0, is_complete, {}, {})
     strays = {link.address: repairer.strays.count(link.group, link.place) for link in links}
+    groups = {link.group for link in links}
     return ReplicationUse(
         away,
-        failed + repairer.under_replicated,
-        repairer.copied_size,
+        failed + sum(repairer.left(group) for group in groups),
+        sum(repairer.copied_size(group) for group in groups),
         is_complete,
         {address: count for address, count in strays.items() if count},
+        {link.address: _progress(link.group, links, repairer) for link in links if repairer.left(link.group)},
     )
+
+
+def _progress(group: str, links: Iterable[ServerLink], repairer: Repairer) -> str:
+    """Return how far the repair of a group is, or what it waits for."""
+    late = [link.address for link in links if link.group == group and link.state != "up"]
+    if late:
+        return f"repair waits for {', '.join(late)}"
+    return f"repair is under way, {repairer.copied_size(group):,} bytes copied so far"
 
 
 def _servers_away(links: Iterable[ServerLink], disks: RefusingDisks) -> tuple[dict[str, str], set[str]]:
