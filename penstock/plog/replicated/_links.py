@@ -82,9 +82,12 @@ class GroupLinks:
         return all(link.state == "up" for link in self.of(group))
 
     def away(self, group: str) -> list[str]:
-        """Return the servers of a group that are away, with the reasons."""
-        links = self._groups.get(group, ())
-        return [f"{link.address} ({link.trouble or 'connecting'})" for link in links if link.state != "up"]
+        """Return the servers of a group that are away, with the reasons; those of all groups if none is complete."""
+        own = [_trouble(link) for link in self._groups.get(group, ()) if link.state != "up"]
+        if any(self.is_up(other) for other in self._groups):
+            return own
+        others = [link for link in self.all() if link.group != group and link.state != "up"]
+        return [*own, *(f"{_trouble(link)} of group {link.group}" for link in others)]
 
     def start(self) -> None:
         """Open all sessions at once, and wait until each is open or has failed, or for as many as are needed.
@@ -158,3 +161,7 @@ class GroupLinks:
         """End all sessions."""
         for link in self.all():
             link.close()
+
+
+def _trouble(link: ServerLink) -> str:
+    return f"{link.address} ({link.trouble or 'connecting'})"
