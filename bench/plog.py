@@ -16,10 +16,10 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from bench._measure import Figure, compare, rate, run_parts
+from penstock.checksums import crc32c
 from penstock.cpo import open_cpo
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
-from penstock.plog._checksum import crc32c
 from penstock.ports import OsDisk
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.cpo import open_cpo
 from penstock.errors import PlogServerRefused
+from penstock.frames import pack_frame
 from penstock.log import MetadataManager
-from penstock.plog._frames import pack_frame
 from penstock.plog.replicated import Refusal, ServerAccess, encode_header, open_cluster_plogs
 from penstock.plog.server import PlogServer, PlogServerLimits, ServerFolder
 from penstock.server import cluster_members
