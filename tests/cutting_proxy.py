@@ -21,13 +21,15 @@ class CuttingProxy:
     """Forwards to ``port`` of this machine. Any thread may set how connections fail, at any time.
 
     ``chance`` is the probability that a connection is cut once some of what either side sends has passed, by a close or
-    by a reset. While ``passes`` is cleared, no byte passes, in either direction.
+    by a reset. While ``passes`` is cleared, no byte passes, in either direction; while ``requests`` or ``answers`` is,
+    none to the server or from it. Bytes that were held arrive later, unless their connection was cut meanwhile.
     """
 
     def __init__(self, port: int, *, seed: int = 0) -> None:
         self.chance = 0.0
         self.passes = threading.Event()
-        self.passes.set()
+        self.requests, self.answers = threading.Event(), threading.Event()
+        self._let_pass()
         self.cuts = 0
         self._target, self._random = port, random.Random(seed)
         self._lock = threading.Lock()
@@ -49,8 +51,12 @@ class CuttingProxy:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
-        self.passes.set()
+        self._let_pass()
         self.cut_all()
+
+    def _let_pass(self) -> None:
+        for passes in (self.passes, self.requests, self.answers):
+            passes.set()
 
     def _accept(self) -> None:
         while True:
@@ -65,13 +71,14 @@ class CuttingProxy:
                 continue
             with self._lock:
                 self._open |= {client, server}
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
+            for way in ((client, server, self.requests), (server, client, self.answers)):
+                threading.Thread(target=self._forward, args=way, daemon=True).start()
 
-    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+    def _forward(self, source: socket.socket, sink: socket.socket, passes: threading.Event) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 self.passes.wait()
+                passes.wait()
                 with self._lock:
                     is_cut = self._random.random() < self.chance
                     size = self._random.randrange(len(data)) if is_cut else len(data)

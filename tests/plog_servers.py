@@ -117,18 +117,28 @@ class PlogServerProcesses:
     """The plog servers of two groups of the cluster ``plant``, each in its own process, as users start them."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._starting = folder, set[tuple[str, int]]()
         self.addresses = {(group, place): f"127.0.0.1:{free_port()}" for group in GROUPS for place in range(3)}
         self.running = {place: self._started(place) for place in self.addresses}
-        for process in self.running.values():
-            assert process.stdout is not None
-            process.stdout.readline()
+        self.await_ready()
 
     def _started(self, place: tuple[str, int]) -> subprocess.Popen[bytes]:
-        folder = self._folder / f"{place[0]}-{place[1]}"
-        options = ["--dir", str(folder), "--listen", self.addresses[place], "--cluster", "plant", "--group", place[0]]
-        command = [sys.executable, "-m", "penstock", "plog-server", *options]
+        self._starting.add(place)
+        options = ["--listen", self.addresses[place], "--cluster", "plant", "--group", place[0]]
+        command = [sys.executable, "-m", "penstock", "plog-server", "--dir", str(self.folder(*place)), *options]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    def folder(self, group: str, place: int) -> Path:
+        """Return the folder of a server."""
+        return self._folder / f"{group}-{place}"
+
+    def await_ready(self) -> None:
+        """Return when all servers that were started serve."""
+        for place in self._starting & self.running.keys():
+            stdout = self.running[place].stdout
+            assert stdout is not None
+            assert stdout.readline(), f"the server {place} did not start"
+        self._starting.clear()
 
     def register(self, cpo: Cpo) -> None:
         """Register the cluster in an oracle."""

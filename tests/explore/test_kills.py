@@ -13,10 +13,12 @@ import pytest
 
 from penstock.errors import DataTruncated, NoSuchTransaction
 from tests.explore import killed_life
+from tests.explore.harmed_servers import HarmedServers
 from tests.explore.killed_life import STREAM, as_number, opened, read_some
 from tests.sampling import EXPLORES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from random import Random
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 KILLS: Final = 4  # of each store
+CLUSTER_KILLS: Final = 10 if EXPLORES else 2
 CROWDED: Final = "checkpoint_objects=24&compact_size_min=20000&journal_size_max=200000&journal_objects_max=40"
 
 
@@ -77,13 +80,15 @@ class Told:
         self.is_truncating = self.is_reading = False
 
 
-def lived(places: tuple[str, str], dice: Random, told: Told, seconds: float) -> None:
-    """Let a process live for up to so many seconds, kill it, and take in what it told."""
+def lived(
+    places: tuple[str, str], dice: Random, told: Told, seconds: float, wait: Callable[[float], None] = time.sleep
+) -> None:
+    """Let a process live for up to so many seconds, kill it, and take in what it told; ``wait`` may harm its store."""
     command = [sys.executable, killed_life.__file__, *places, str(dice.randrange(1 << 32)), str(told.highest + 1)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        time.sleep(dice.uniform(0.0, seconds))  # at any moment: that is what is tried
+        wait(dice.uniform(0.0, seconds))  # at any moment: that is what is tried
         process.kill()
         lines: list[list[Any]] = [json.loads(line) for line in [first, *process.stdout] if line.endswith("\n")]
     assert lines, "it never began"
@@ -159,3 +164,23 @@ def test_a_process_that_is_killed_leaves_what_it_told_in_a_bucket(
     for number, dice in enumerate(lives(sampled=1, explored=25)):
         place = f"{s3_address}/{number}?{CROWDED}", f"sqlite:{tmp_path}/{number}.db"
         live(place, dice, seconds=seconds, kills=kills)
+
+
+def test_a_process_that_is_killed_leaves_what_it_told_on_plog_servers(lives: Lives, tmp_path: Path) -> None:
+    """The same on two groups of plog servers, which are killed, suspended, started again and robbed of their disks.
+
+    At the end repair has made three equal replicas of everything.
+    """
+    for number, dice in enumerate(lives(sampled=1, explored=25)):
+        places, told = ("cluster:plant", f"sqlite:{tmp_path}/{number}/cpo.db"), Told()
+        with HarmedServers(tmp_path / str(number), dice, cpo=places[1]) as servers:
+            for _ in range(CLUSTER_KILLS):
+                lived(places, dice, told, 1.0, wait=servers.harm)
+                servers.leave_enough()
+                with opened(*places) as store:
+                    check(store, told)
+                servers.mend()
+            with opened(*places) as store:
+                servers.await_repair()
+                check(store, told)
+            servers.check_equal()

@@ -13,6 +13,7 @@ from penstock.errors import GroupUnavailable, PlogCorrupt
 from penstock.plog.replicated._actions import Ask, NoteCopied, ReadRow, RemoveRow, SealRow, VersionedRow, WriteRow
 from penstock.plog.replicated._decide import (
     ask_all,
+    decide_length,
     delete_plog,
     inspect_replicas,
     seal_replicas,
@@ -181,9 +182,16 @@ def is_left_alone(plog_id: PlogId) -> ReplicaSteps[bool]:
 
 
 def note_missing(plog_id: PlogId) -> ReplicaSteps[bool]:
-    """Write the row of a plog that not all servers have sealed, so that it is repaired; return whether it is so."""
+    """Write the row of a plog that not all servers have sealed, so that it is repaired; return whether it is so.
+
+    The plog is not one that this owner has open. One that is not sealed anywhere was left by an owner before, and its
+    log is idle: if a server has lost its replica, its length is decided now, as if its log were used.
+    """
     replicas = yield from inspect_replicas(plog_id)
     sealed = [state.length for state in replicas.present.values() if state.sealed]
+    if not sealed and replicas.present and replicas.missing and replicas.answered == REPLICAS:
+        yield from decide_length(plog_id, quiet=True)
+        return True
     if not sealed or replicas.answered < REPLICAS or len(sealed) == REPLICAS:
         return False
     lengths = set(sealed)

@@ -180,9 +180,13 @@ class Repairer:
 
     def _note_missing(self, plog_id: PlogId) -> None:
         if not self._plogs.is_open(plog_id):
-            self._plogs.run_alone(plog_id, note_missing(plog_id))
+            self._plogs.run_alone(plog_id, self._note_left(plog_id))
         elif missing := self._plogs.run_alone(plog_id, find_missing(plog_id)):
             self._plogs.lose_replicas(plog_id, missing, "its replica is gone")
+
+    def _note_left(self, plog_id: PlogId) -> ReplicaSteps[None]:
+        if not self._plogs.is_open(plog_id):  # it may have been created until this could begin
+            yield from note_missing(plog_id)
 
     def _ask_damaged(self) -> None:
         """Ask the servers of complete groups, which alone can be repaired."""

@@ -33,6 +33,7 @@ from penstock.testing.simulate._world import World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.plog.replicated import ReplicaSteps
     from penstock.testing.simulate._kernel import Waits
     from penstock.testing.simulate._owner import SimOwner
 
@@ -182,8 +183,12 @@ class SimulatedWorld(World):
                 for uid, places in (holders or {}).items():
                     plog_id = PlogId(CLUSTER, group, uid.hex())
                     is_stray = len(places) == 1 and not self.logs[owner.process.name].partition.known_among([plog_id])
-                    if len(places) < 3 and plog_id not in owner.plogs.windows and not is_stray:
-                        yield from owner.locked(plog_id, note_missing(plog_id))
+                    if len(places) < 3 and not is_stray:
+                        yield from owner.locked(plog_id, self._note_left(owner, plog_id))
+
+    def _note_left(self, owner: SimOwner, plog_id: PlogId) -> ReplicaSteps[None]:
+        if plog_id not in owner.plogs.windows:
+            yield from note_missing(plog_id)
 
     def _repaired(self, owner: SimOwner, plog_id: PlogId) -> Waits[None]:
         yield from owner.locked(plog_id, repair_plog(plog_id))

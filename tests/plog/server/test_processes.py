@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import resource
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.cpo import open_cpo
 from penstock.errors import GroupUnavailable, ReplicaLost
-from penstock.log import MetadataManager
+from penstock.log import MetadataManager, PlogSizes
 from penstock.plog.replicated import open_cluster_plogs
-from tests.plog_servers import PlogServerProcesses
+from tests.plog_servers import GROUPS, PlogServerProcesses
 from tests.server.apart import eventually, suspend
 
 if TYPE_CHECKING:
@@ -94,9 +97,62 @@ def test_servers_that_are_suspended_and_killed_lose_nothing_that_was_acknowledge
         assert processes.end("east", 0, by=signal.SIGTERM) == 0
 
 
+@pytest.fixture
+def small_disks(tmp_path: Path) -> Iterator[dict[str, Path]]:
+    """The folders of one server of each group: file systems of their own with room for the journal and a little."""
+    folders = {group: tmp_path / f"{group}-1" for group in GROUPS}
+    with ExitStack() as stack:
+        for folder in folders.values():
+            folder.mkdir()
+            command = ["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(folder)]
+            if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode != 0:
+                pytest.skip("mounting a tmpfs needs root; test_full_disks.py lets calls of a server fail with ENOSPC")
+            stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=True)
+        yield folders
+
+
+@pytest.mark.long
+def test_a_server_whose_file_system_is_full_costs_a_move_and_is_used_again(
+    small_disks: dict[str, Path], processes: PlogServerProcesses
+) -> None:
+    """The operating system says so, with ENOSPC, at whatever call it likes: space that is allocated can be written."""
+    with open_cpo("memory:") as cpo:
+        processes.register(cpo)
+        sizes = PlogSizes(first=64 << 10, largest=64 << 10)
+        with (
+            open_cluster_plogs("plant", cpo) as plogs,
+            MetadataManager.open(plogs, cpo, "main", sizes=sizes) as manager,
+        ):
+            log, count = manager.log("log"), itertools.count()
+
+            def append() -> str:
+                log.append(b"%08d" % next(count) * 1000)
+                return log.tail.plog_id.group
+
+            group = append()
+            stuffing = small_disks[group] / "stuffing"
+            with suppress(OSError), stuffing.open("wb", buffering=0) as file:
+                while file.write(bytes(4096)):
+                    pass
+            assert os.statvfs(small_disks[group]).f_bavail == 0
+            away = {processes.addresses[group, 1]: "its disk is full"}
+            eventually(lambda: append() != group and plogs.replication_use.away == away)
+            for _ in range(40):  # in several plogs, none of which is in that group
+                assert append() != group
+            stuffing.unlink()
+            eventually(lambda: not plogs.replication_use.away)
+            eventually(lambda: append() == group)
+            eventually(lambda: not cpo.keys("seal/") and not plogs.replication_use.under_replicated)
+            content = b"".join(bytes(view) for _, view in log.blocks(0, log.length))
+            assert content == b"".join(b"%08d" % number * 1000 for number in range(next(count)))
+
+
 @pytest.mark.long
 def test_a_server_that_cannot_write_costs_a_move_and_is_used_again(processes: PlogServerProcesses) -> None:
-    """A disk that takes no more bytes is the failure of one server: with space again, its replicas are made good."""
+    """A disk that refuses every write is the failure of one server; later its replicas are made good.
+
+    The limit of the size of files makes it EFBIG, which counts as a disk that fails.
+    """
     with open_cpo("memory:") as cpo:
         processes.register(cpo)
         with open_cluster_plogs("plant", cpo) as plogs, MetadataManager.open(plogs, cpo, "main") as manager:
