@@ -41,8 +41,9 @@ def plog_server(
 ) -> None:
     """Store replicas of plogs in a folder, for owners that come over the network, until Ctrl-C or SIGTERM.
 
-    Owners find their user in PENSTOCK_PLOG_USER and PENSTOCK_PLOG_PASSWORD, and certificates that they trust in
-    PENSTOCK_PLOG_CA; the user needs the permission admin on "*". A host that others can reach needs --users and TLS.
+    Owners find their user in PENSTOCK_PLOG_USER and PENSTOCK_PLOG_PASSWORD, or a token in PENSTOCK_PLOG_TOKEN, and
+    certificates that they trust in PENSTOCK_PLOG_CA; the user needs the permission admin on "*". A host that others
+    can reach needs --users and TLS.
 
     In the background, the scrub reads all sealed replicas, slowly. Owners replace those that it finds damaged.
     """

@@ -130,7 +130,7 @@ def _tls_context(settings: PlogServerSettings) -> ssl.SSLContext | None:
 def _user_check(path: Path) -> Callable[[str, str, str], Callable[[], None]]:
     """Return what lets in users who may change everything: an owner reads, writes and deletes all replicas.
 
-    It returns a function that raises once the user may do so no more.
+    It returns a function that raises once the user may do so no more. Without a user, the password is a token.
     """
     from penstock.server._login import Logins  # noqa: PLC0415
     from penstock.server._users import Users  # noqa: PLC0415
@@ -140,13 +140,16 @@ def _user_check(path: Path) -> Callable[[str, str, str], Callable[[], None]]:
     def check(name: str, password: str, peer: str) -> Callable[[], None]:
         if ":" in name:  # which no name has, and the password would begin there
             raise NotAuthenticated
-        header = "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+        header: str | None = "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+        if not name:
+            header = f"Bearer {password}" if password else None
         current = logins(header, peer, waits=False)
 
         def check_again() -> None:
-            if not current().may("admin", "*"):
-                advice = f"run 'penstock user grant {name} admin \"*\"' with the file of this server's users"
-                raise NotPermitted(name, act="own plogs", advice=advice)
+            user = current()
+            if not user.may("admin", "*"):
+                advice = f"run 'penstock user grant {user.name} admin \"*\"' with the file of this server's users"
+                raise NotPermitted(user.name, act="own plogs", advice=advice)
 
         check_again()
         return check_again

@@ -33,15 +33,21 @@ _PARTITION: Final = "main"
 
 
 def access_from(environ: Mapping[str, str]) -> ServerAccess:
-    """Return how to be let in by plog servers, from ``PENSTOCK_PLOG_USER``, ``_PASSWORD`` and ``_CA``."""
-    tls = None
+    """Return how to be let in by plog servers, from ``PENSTOCK_PLOG_USER``, ``_PASSWORD``, ``_TOKEN`` and ``_CA``.
+
+    A token travels as a password without a user: it says by itself whose it is.
+    """
+    tls, user, password = None, environ.get("PENSTOCK_PLOG_USER", ""), environ.get("PENSTOCK_PLOG_PASSWORD", "")
+    token = environ.get("PENSTOCK_PLOG_TOKEN", "")
+    if token and (user or password):
+        raise BadArgument("PENSTOCK_PLOG_TOKEN and PENSTOCK_PLOG_USER contradict each other: leave one of them out")
     authority = environ.get("PENSTOCK_PLOG_CA")
     if authority:
         try:
             tls = ssl.create_default_context(cafile=authority)
         except OSError as error:
             raise BadArgument(f"cannot read the certificates in {authority} (PENSTOCK_PLOG_CA): {error}") from error
-    return ServerAccess(environ.get("PENSTOCK_PLOG_USER", ""), environ.get("PENSTOCK_PLOG_PASSWORD", ""), tls)
+    return ServerAccess(user, password or token, tls)
 
 
 def open_group_plogs(
