@@ -15,6 +15,7 @@ from penstock.server._addresses import listen
 from tests.server.apart import free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -132,13 +133,13 @@ class PlogServerProcesses:
         """Return the folder of a server."""
         return self._folder / f"{group}-{place}"
 
-    def await_ready(self) -> None:
-        """Return when all servers that were started serve."""
-        for place in self._starting & self.running.keys():
+    def await_ready(self, *, but: AbstractSet[tuple[str, int]] = frozenset()) -> None:
+        """Return when all servers that were started serve, ``but`` some, as those that are suspended."""
+        for place in (self._starting - but) & self.running.keys():
             stdout = self.running[place].stdout
             assert stdout is not None
             assert stdout.readline(), f"the server {place} did not start"
-        self._starting.clear()
+        self._starting &= but
 
     def register(self, cpo: Cpo) -> None:
         """Register the cluster in an oracle."""

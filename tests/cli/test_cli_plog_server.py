@@ -30,9 +30,10 @@ PASSWORD = "right password"
 def users(tmp_path: Path) -> Users:
     """The file of users; the owner may own plogs, the reader may not."""
     users = Users.open(tmp_path / "users.json")
-    for name, role in (("owner", "admin"), ("reader", "read")):
+    for name in ("owner", "reader"):
         users.add(name, PASSWORD)
-        users.grant(name, role, "*")
+    users.grant("owner", "admin", "*")
+    users.grant("reader", "read", "*")
     return users
 
 

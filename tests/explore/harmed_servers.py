@@ -37,7 +37,6 @@ class HarmedServers:
         self._dice, self._cpo = dice, cpo
         self._servers = PlogServerProcesses(folder)
         self._suspended = set[tuple[str, int]]()
-        self.faults = 0
         with open_cpo(cpo) as oracle:
             self._servers.register(oracle)
 
@@ -62,11 +61,9 @@ class HarmedServers:
                 self._bring_back(group, place)
             elif self._dice.random() < 0.8:
                 self._servers.end(group, place, by=signal.SIGKILL)
-                self.faults += 1
             else:
                 suspend(self._servers.running[group, place].pid)
                 self._suspended.add((group, place))
-                self.faults += 1
 
     def _bring_back(self, group: str, place: int) -> None:
         if (group, place) in self._suspended:
@@ -81,7 +78,7 @@ class HarmedServers:
         for server in self._servers.addresses:
             if server != left_out:
                 self._bring_back(*server)
-        self._servers.await_ready()
+        self._servers.await_ready(but=self._suspended)
 
     def mend(self) -> None:
         """Bring all servers back; one of them may have lost its disk, if the two others have all that it had."""
@@ -96,7 +93,6 @@ class HarmedServers:
                 shutil.rmtree(self._servers.folder(group, place))
                 self._servers.start_again(group, place)
                 self._servers.await_ready()
-                self.faults += 1
 
     def _check_replaceable(self, group: str, place: int) -> None:
         with open_cpo(self._cpo) as oracle:
