@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,11 @@ class ServersBehindProxies:
         folder = self.processes.folder(plog_id.group, place) / f"partition-{self.partition}"
         return any(content in file.read_bytes() for file in folder.iterdir())
 
+    def has_file(self, plog_id: PlogId, place: int) -> bool:
+        """Return whether a server has a replica."""
+        folder = self.processes.folder(plog_id.group, place) / f"partition-{self.partition}"
+        return (folder / f"{plog_id.uid}.plog").exists()
+
 
 @pytest.fixture(scope="module")
 def all_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServersBehindProxies]:
@@ -85,6 +91,15 @@ def all_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServersBeh
 def servers(all_servers: ServersBehindProxies, tmp_path: Path) -> ServersBehindProxies:
     all_servers.partition = tmp_path.name
     return all_servers
+
+
+def is_fenced(plogs: ReplicatedPlogs) -> bool:
+    """Return whether an owner has noticed that there is a newer one."""
+    try:
+        plogs.check_running()
+    except StoreFenced:
+        return True
+    return False
 
 
 def content_of(log: LogStream) -> bytes:
@@ -145,15 +160,20 @@ def test_an_owner_that_reaches_no_server_says_so_and_goes_on_when_it_does(server
 def test_what_an_owner_sent_before_its_successor_came_is_acknowledged_only_if_it_is_there(
     servers: ServersBehindProxies, direction: str
 ) -> None:
-    """Its bytes were on their way all the time, and arrive on a connection that is open: the session is fenced."""
-    with servers.oracle() as cpo, servers.open(cpo) as former:
-        plog_id = former.create(size=1000)
+    """Its bytes were on their way all the time, and arrive on a connection that is open: the session is fenced.
+
+    So nothing is created either that the successor, which has sealed what it found, does not know.
+    """
+    with servers.oracle() as cpo, servers.open(cpo) as former, ThreadPoolExecutor(1) as thread:
+        plog_id, late = former.create(size=1000), former.new_id()
         former.append(plog_id, 0, b"acknowledged")
         for proxy in servers.proxies.values():
             getattr(proxy, direction).clear()
         pending = former.submit(plog_id, 12, b"in doubt")
+        creation = thread.submit(former.create, size=1000, plog_id=late)
         if direction == "answers":
             eventually(lambda: all(servers.has(plog_id, place, b"in doubt") for place in range(3)))
+            eventually(lambda: all(servers.has_file(late, place) for place in range(3)))
         cpo.change_cluster(servers.cluster(), servers.direct())
         with servers.open(cpo) as plogs:
             length = plogs.seal(plog_id, 1000)
@@ -162,8 +182,13 @@ def test_what_an_owner_sent_before_its_successor_came_is_acknowledged_only_if_it
                 getattr(proxy, direction).set()
             with suppress(StoreFenced, ReplicaLost):  # perhaps it has waited too long already
                 assert (pending.result(), direction) == (length, "answers")
+            with suppress(StoreFenced, GroupUnavailable):  # the same
+                assert (creation.result(), direction) == (late, "answers")
             with pytest.raises((StoreFenced, ReplicaLost)):
                 former.append(plog_id, 20, b"more")
+            eventually(lambda: is_fenced(former))
+            if direction == "requests":
+                assert not any(servers.has_file(late, place) for place in range(3))
             eventually(lambda: not cpo.keys("seal/"))
             assert plogs.info(plog_id).length == length
             assert bytes(plogs.read(plog_id, 0, length)) == b"acknowledgedin doubt"[:length]
