@@ -167,6 +167,8 @@ class Repairer:
                 self._note_missing(plog_id)
             except StoreFenced:
                 raise
+            except NoSuchPlog:
+                continue  # it is deleted, or is about to be where a server was away
             except PlogCorrupt as error:  # it stays so: to list the group again would not help
                 _logger.error("plog %s cannot be repaired: %s", plog_id, error)  # noqa: TRY400 - no mistake of ours
             except PenstockError as error:
