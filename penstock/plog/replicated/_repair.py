@@ -175,10 +175,10 @@ def find_missing(plog_id: PlogId) -> ReplicaSteps[set[int]]:
 
 
 def is_left_alone(plog_id: PlogId) -> ReplicaSteps[bool]:
-    """Return whether one server has a sealed replica of a plog, the others have none, and no row says more."""
+    """Return whether one server has a replica of a plog, the others have none, and no row says more."""
     replicas = yield from inspect_replicas(plog_id)
-    sealed = [state for state in replicas.present.values() if state.sealed]
-    return len(sealed) == 1 and len(replicas.missing) == REPLICAS - 1 and (yield ReadRow(plog_id)) is None
+    is_single = len(replicas.present) == 1 and len(replicas.missing) == REPLICAS - 1
+    return is_single and (yield ReadRow(plog_id)) is None
 
 
 def note_missing(plog_id: PlogId) -> ReplicaSteps[bool]:
