@@ -67,11 +67,11 @@ def test_a_deleted_plog_does_not_come_back_if_a_folder_is_set_back(
         count = len(alone - manager.known_among(alone))
         assert plog_id in repairer.strays
         assert plogs.replication_use.strays == {servers.addresses("main")[2]: count}
-        notes = {member.server: member.note for member in cluster_members(cpo, plogs.replication_use) if member.note}
-        assert notes == {servers.addresses("main")[2]: f"plogs that no log knows: {count}"}
+        notes = {member.server: member.note for member in cluster_members(cpo, plogs.replication_use)}
+        assert (notes[servers.addresses("main")[2]] or "").startswith(f"plogs that no log knows: {count}")
         repairer.note_damaged(plog_id, frozenset({2}))
         eventually(lambda: not repairer._damaged)
-        assert not cpo.keys("seal/"), "repair would try to mend it for ever"
+        eventually(lambda: not cpo.keys("seal/"))  # else repair would try to mend it for ever
         assert [plog_id.uid in held(servers, place) for place in range(3)] == [False, False, True]
         assert b"".join(bytes(view) for _, view in kept.blocks(0, 300)) == b"x" * 150 + b"y" * 150
 
