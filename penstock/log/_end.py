@@ -119,9 +119,7 @@ class LogEnd:
         if self.is_replicated:  # callers reuse their buffers, and it may have to be appended again
             data = tuple([part if type(part) is bytes else bytes(memoryview(part).cast("B")) for part in data])
         with self.lock:
-            tail = self._tail
-            if tail is None or self._deleted or self._manager.is_closed:
-                tail = self._current_tail()
+            tail = self._current_tail()
             if self._kept:
                 tail = self._limit_in_flight(tail, size)
             if expected is not None and not self._is_at(tail, expected):
@@ -308,6 +306,9 @@ class LogEnd:
 
     def _current_tail(self) -> LogTail:
         """Return the log's tail, recovered if it is not known; the caller holds the lock."""
+        tail = self._tail
+        if tail is not None and not (self._deleted or self._manager.is_closed):
+            return tail
         self._manager.check_open()
         self._check_there()
         if self._tail is None:

@@ -208,12 +208,11 @@ class FilePlogs:
 
     def keeps_order(self, plog_id: PlogId, size: int) -> bool:
         """Return whether an append of this size, now, goes into the journal, after all that was submitted before."""
-        plog = self._table.enter(plog_id)
-        try:
-            self._table.need(plog)
+        plog = self._table.in_use(plog_id)
+        if plog is not None:  # no lock: only who appends to the plog, and asks, can make it a no
             return not plog.goes_direct(size, self._direct_size_min)
-        finally:
-            self._table.leave(plog)
+        with self._table.loaded(plog_id) as (plog, _):
+            return not plog.goes_direct(size, self._direct_size_min)
 
     def _submit_large(self, plog: OpenPlog, replica: Replica, body: list[Bytes], size: int) -> PendingAppend:
         """Write a block into the file now; :meth:`_DirectAppend.result` syncs it."""

@@ -228,7 +228,7 @@ class PlogTable:
         self._lock = threading.Lock()
         self._plogs: dict[PlogId, OpenPlog] = {}
         self._opened: OrderedDict[PlogId, OpenPlog] = OrderedDict()  # those with an open file, least used first
-        self._latest: OpenPlog | None = None  # the one used last
+        self._latest: tuple[OpenPlog, ...] = ()  # the two used last: commits use the catalog's and a segment's in turn
         self._sweep_at = 2 * open_files_max
         self._closed = False
         self._departed: dict[PlogId, PlogInfo] | None = None  # plogs forgotten during a cut, as they were
@@ -297,6 +297,11 @@ class PlogTable:
         with self.entered(plog_id) as plog:
             yield plog, self.need(plog)
 
+    def in_use(self, plog_id: PlogId) -> OpenPlog | None:
+        """Return a plog that has been read, without its lock; None if it has to be read first."""
+        plog = self._plogs.get(plog_id)
+        return None if plog is None or plog.replica is None else plog
+
     def enter(self, plog_id: PlogId) -> OpenPlog:
         """Take the plog's lock, and put the plog into the table if it is not there; :meth:`leave` follows."""
         if not isinstance(plog_id, PlogId):
@@ -319,7 +324,7 @@ class PlogTable:
             self.forget(plog)
         opened = plog.file is not None
         plog.lock.release()
-        if opened and self._latest is not plog:
+        if opened and plog not in self._latest:
             self._note_use(plog)
 
     def _note_use(self, plog: OpenPlog) -> None:
@@ -327,7 +332,7 @@ class PlogTable:
         with self._lock:
             if self._plogs.get(plog.plog_id) is not plog:
                 return
-            self._latest = plog
+            self._latest = (plog, *self._latest[:1])
             self._opened[plog.plog_id] = plog
             self._opened.move_to_end(plog.plog_id)
             surplus = len(self._opened) - self._open_files_max
@@ -358,7 +363,7 @@ class PlogTable:
         plog.close_file()
         with self._lock:
             self._opened.pop(plog.plog_id, None)
-            self._latest = None
+            self._latest = ()
         if not plog.dirty and not plog.is_behind:
             self.forget(plog)
 
@@ -410,7 +415,7 @@ class PlogTable:
             self._departed[plog.plog_id] = plog.replica.info()  # before it leaves the table
         plog.forgotten = True
         with self._lock:
-            self._latest = None
+            self._latest = ()
             for table in (self._plogs, self._opened):
                 if table.get(plog.plog_id) is plog:
                     del table[plog.plog_id]

@@ -186,7 +186,7 @@ class Catalog:
         """
         with self.lock:
             records = [record] if pending is None else []
-            data = encode_checked(records)
+            data = encode_checked(records) if records else b""
             self._state.apply(record)
             try:
                 self._write(records, data, durable=pending is not None)

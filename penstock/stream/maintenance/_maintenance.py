@@ -83,11 +83,13 @@ class Maintenance:
         self._failed: dict[str | None, str] = {}  # tasks of this run, by stream; None for those of no stream
         self.failures: dict[str | None, str] = {}  # those of the last run
 
-    @uninterrupted
     def wake(self, *, is_due: bool = False) -> None:
         """Start the thread if there is work for it; with ``is_due`` the first run begins at once."""
-        if self._is_running or not self._is_wanted():  # before the lock: the caller may hold the catalog
-            return
+        if not self._is_running and self._is_wanted():  # before the lock: the caller may hold the catalog
+            self._start(is_due)
+
+    @uninterrupted
+    def _start(self, is_due: bool) -> None:
         with self._lock:
             if self._thread is None and not self._stop.is_set():
                 name = "penstock-maintenance"

@@ -71,37 +71,43 @@ class Commits:
         self.finish(name)
         self._catalog.catch_up()
         writer = writer_hash(transaction)
+        blocks: dict[int, tuple[StreamBlockHeader, *tuple[Bytes, ...]]] = {
+            segment: (
+                StreamBlockHeader(count=content.count, columns=content.columns, flush_segments=0, writer=writer),
+                *content.body,
+            )
+            for segment, content in contents.items()
+        }
+        if len(blocks) == 1:
+            [(number, block)] = blocks.items()
+            return {number: self._copy_one(name, transaction, number, *block)}
         segments = {segment: self._segments.get(name, segment) for segment in sorted(contents)}
         with ExitStack() as held:
             for handle in segments.values():
                 held.enter_context(handle.held())
-            blocks: dict[int, tuple[StreamBlockHeader, *tuple[Bytes, ...]]] = {
-                segment: (
-                    StreamBlockHeader(count=content.count, columns=content.columns, flush_segments=0, writer=writer),
-                    *content.body,
-                )
-                for segment, content in contents.items()
-            }
-            record, noted = Committed(name, transaction), None
-            if len(blocks) > 1:
-                copied = [
-                    CopiedPart(segment, segments[segment].tail, b"".join((header.pack(), *body)))
-                    for segment, (header, *body) in blocks.items()
-                ]
-                self._catalog.commit(Committing(name, transaction, copied, []))
-                with _on_record(transaction):
-                    pending = _append_all(segments, blocks)
-            else:
-                [(number, block)] = blocks.items()
-                record, noted, only = self._append_behind_record(segments[number], record, number, *block)
-                pending = {number: only}
+            copied = [
+                CopiedPart(segment, segments[segment].tail, b"".join((header.pack(), *body)))
+                for segment, (header, *body) in blocks.items()
+            ]
+            self._catalog.commit(Committing(name, transaction, copied, []))
+            with _on_record(transaction):
+                pending = _append_all(segments, blocks)
         for segment, appended in pending.items():
             segments[segment].show(appended.end)
-        self._catalog.settle(record, noted)
+        self._catalog.settle(Committed(name, transaction))
         return {segment: appended.start for segment, appended in pending.items()}
 
+    def _copy_one(self, name: str, transaction: str, number: int, header: StreamBlockHeader, *parts: Bytes) -> int:
+        """Append the only block of a commit; return where it begins."""
+        segment = self._segments.get(name, number)
+        with segment.held():
+            record, noted, block = self._append_behind_record(segment, name, transaction, number, header, *parts)
+        segment.show(block.end)
+        self._catalog.settle(record, noted)
+        return block.start
+
     def _append_behind_record(
-        self, segment: Segment, record: Committed, number: int, header: StreamBlockHeader, *parts: Bytes
+        self, segment: Segment, name: str, transaction: str, number: int, header: StreamBlockHeader, *parts: Bytes
     ) -> tuple[Committed, PendingLogAppend, PendingBlock]:
         """Append the only block of a commit, with one sync for it and for the record that names its place.
 
@@ -111,7 +117,7 @@ class Commits:
         size = BLOCK_HEADER_SIZE + sum(map(len, parts))
         while True:
             place = segment.own_log().next_append(size)
-            record = msgspec.structs.replace(record, segment=number, end=place.start + size)
+            record = Committed(name, transaction, number, place.start + size)
             noted = self._catalog.submit(record)
             try:
                 if not place.in_order:
@@ -119,7 +125,7 @@ class Commits:
                 block = segment.submit_held(header, *parts, expected=place.position)
                 block.wait()
             except BaseException as error:
-                self._catalog.settle(Uncommitted(record.stream, record.transaction))
+                self._catalog.settle(Uncommitted(name, transaction))
                 if not isinstance(error, WrongPosition):  # a block before this one was lost, on a full disk
                     raise
             else:

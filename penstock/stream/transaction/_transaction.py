@@ -87,10 +87,14 @@ class LocalTransaction:
     def status(self) -> Status:
         """Whether it is open, prepared, committed or aborted."""
         with self._lock:
-            self.abort_if_expired(self._transactions.clock.elapsed())
-            if self._status == "prepared" and self._prepared is not None:
-                return self._prepared.status
-            return self._status
+            return self._status_at(self._transactions.clock.elapsed())
+
+    def _status_at(self, now: float) -> Status:
+        """Return the status, which is aborted if the lease has expired; the caller holds the lock."""
+        self._expire(now)
+        if self._status == "prepared" and self._prepared is not None:
+            return self._prepared.status
+        return self._status
 
     @property
     def why(self) -> str:
@@ -109,8 +113,11 @@ class LocalTransaction:
     def ping(self) -> None:
         """Renew the lease, as every write does."""
         with self._lock:
-            self._check_open()
-            self._deadline = self._transactions.clock.elapsed() + self._lease
+            self._renew()
+
+    def _renew(self) -> None:
+        """Renew the lease; the caller holds the lock."""
+        self._deadline = self._check_open() + self._lease
         self._transactions.marks.note_activity(self.stream, self._logs.uid, self.writer_id)
 
     def write_event(
@@ -124,7 +131,7 @@ class LocalTransaction:
             return
         attributes = Attributes.of(key, headers)
         with self._lock:
-            self.ping()
+            self._renew()
             self._add_small(data, attributes, self._position_of(attributes.key, None), None)
 
     def _add_small(
@@ -157,7 +164,7 @@ class LocalTransaction:
     def add_rows(self, rows: EventRows, positions: npt.NDArray[np.float64]) -> None:
         """Add events, each with its position in the key space; a failure aborts the transaction."""
         with self._lock:
-            self.ping()
+            self._renew()
             try:
                 self._add_all(rows, positions)
             except BaseException as error:
@@ -213,7 +220,7 @@ class LocalTransaction:
     def begin_at(self, position: float, attributes: Attributes) -> EventOutputStream:
         """Begin an event at a position in the key space."""
         with self._lock:
-            self.ping()
+            self._renew()
             write = LargeWrite(self._logs.new_large_log, self._transactions.clock)
             output = EventOutputStream(
                 write,
@@ -348,8 +355,11 @@ class LocalTransaction:
     def abort_if_expired(self, now: float) -> None:
         """Abort if the lease has expired."""
         with self._lock:
-            if now > self._deadline:
-                self._abort(f"its lease of {self._lease:g} s expired")
+            self._expire(now)
+
+    def _expire(self, now: float) -> None:
+        if now > self._deadline:
+            self._abort(f"its lease of {self._lease:g} s expired")
 
     def abort_if_open(self, why: str) -> None:
         """Abort, unless it has ended."""
@@ -364,14 +374,17 @@ class LocalTransaction:
     def _end(self, status: Status, why: str) -> None:
         self._status, self._why = status, why
         self._buffer = TransactionBuffer()
-        self._transactions.forget(self)
+        self._transactions.forget(self.id, why if status == "aborted" else None)
 
-    def _check_open(self) -> None:
-        status = self.status
+    def _check_open(self) -> float:
+        """Refuse a transaction that takes no more events; return the time by which that was decided."""
+        now = self._transactions.clock.elapsed()
+        status = self._status_at(now)
         if status == "prepared":
             raise TransactionPrepared(self.id)
         if status != "open":
             raise TransactionEnded(self.id, reason=self._why)
+        return now
 
     def end_block(self, error: BaseException | None) -> None:
         """Commit at the end of a ``with`` block, abort after an error; a prepared transaction is left as it is."""

@@ -80,12 +80,12 @@ class Transactions:
             self.open[transaction.id] = transaction
         self.wake()
 
-    def forget(self, transaction: LocalTransaction) -> None:
+    def forget(self, transaction: str, why_aborted: str | None) -> None:
         """Remove a transaction that has ended; keep its outcome."""
         with self.catalog.lock:
-            self.open.pop(transaction.id, None)
-            if transaction.status == "aborted":
-                self._note_aborted(transaction.id, transaction.why)
+            self.open.pop(transaction, None)
+            if why_aborted is not None:
+                self._note_aborted(transaction, why_aborted)
 
     def get(self, transaction: str) -> LocalTransaction | PreparedTransaction | EndedTransaction:
         """Return a transaction; one that has ended knows its outcome."""
