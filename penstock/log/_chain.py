@@ -76,6 +76,16 @@ class PlogRange:
     size: int
     label: bytes = b""
 
+    def steps(self, size: int) -> list[PlogRange]:
+        """Return it in parts of at most ``size`` bytes."""
+        if self.size <= size:
+            return [self]
+        end = self.offset + self.size
+        return [
+            PlogRange(self.plog_id, offset, min(size, end - offset), self.label)
+            for offset in range(self.offset, end, size)
+        ]
+
 
 class PackedPlogs(NamedTuple):
     """Sealed plogs: clusters and groups, and of each plog the number of its group, its uid and its length.

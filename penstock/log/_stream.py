@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.errors import BadArgument, NoSuchPlog, NotInLog, PenstockError, PlogCorrupt, ReadOutOfRange
 from penstock.log._chain import PlogStarts, find_run
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["LogStream"]
 
 T = TypeVar("T")
+_STEP_SIZE: Final = 4 << 20  # the blocks of so much are checked before the first of them is returned
 
 
 class LogStream(LogEnd):
@@ -46,13 +47,25 @@ class LogStream(LogEnd):
             if offset > plog_length or start + offset + size > end:
                 raise ReadOutOfRange(plog_id, offset=offset, size=size, length=min(plog_length, end - start))
             parts = self._parts(start + offset, start + offset + size)
-        by_plog = self._by_plog(parts, start + offset + size, self._plogs.views)
-        return (view for *_, views in by_plog for view in views)
+        low, high = start + offset, start + offset + size
+        if size <= _STEP_SIZE:
+            return (view for *_, views in self._by_plog(parts, high, self._plogs.views) for view in views)
+        return (view[max(0, low - place) : high - place] for place, view, _ in self._blocks(parts, high))
 
     def _parts(self, offset: int, end: int) -> list[tuple[int, PlogRange]]:
         """Return the parts of plogs that hold these bytes, each with its plog's start; the caller holds ``chains``."""
         chain = self._chain()
         return [(chain.start_of(part.plog_id), part) for part in chain.ranges(offset, end)]
+
+    def _blocks(self, parts: list[tuple[int, PlogRange]], end: int) -> Iterator[tuple[int, memoryview, bytes]]:
+        """Return the blocks up to ``end``, with offset and label: a few megabytes of a plog are read at a time."""
+        steps = [(start, step) for start, part in parts for step in part.steps(_STEP_SIZE)]
+        reached = -1
+        for start, label, blocks in self._by_plog(steps, end, self._plogs.blocks):
+            for place, view in blocks:
+                if start + place > reached:  # the first block of a step may be the last one of the step before
+                    reached = start + place
+                    yield reached, view, label
 
     def _by_plog(
         self, parts: list[tuple[int, PlogRange]], end: int, read: Callable[[PlogId, int, int], T]
@@ -111,8 +124,7 @@ class LogStream(LogEnd):
                 reason = f"invalid range {offset} to {end} of log {self.name!r}: it begins at {chain.start}"
                 raise BadArgument(reason)
             parts = self._parts(offset, end)
-        for start, label, blocks in self._by_plog(parts, end, self._plogs.blocks):
-            yield from ((start + place, view, label) for place, view in blocks)
+        yield from self._blocks(parts, end)
 
     def locate(self, offset: int, end: int) -> list[tuple[int, bytes, LocatedBlocks]]:
         """Return the places of appends that hold bytes from ``offset`` to ``end``, by plog, with start and label."""
