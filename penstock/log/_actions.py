@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.errors import GroupUnavailable, LeaseLost, LogFenced, LogUnavailable, NoSuchPlog, ReplicaLost
+from penstock.plog import SealsInOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ __all__ = [
     "NewId",
     "Publish",
     "ReadAll",
+    "Run",
     "Seal",
     "Steps",
     "Where",
@@ -142,6 +144,7 @@ Action = (
     NewId | Create | CreateAll | Append | Drain | Seal | Inspect | ReadAll | Delete | FindMetadata | Publish | Where
 )
 Steps = Generator[Action, Any, T]
+_PROMISES_NOTHING: Final = (NewId, Where)  # actions that a crash leaves no trace of
 
 
 class Host:
@@ -192,3 +195,38 @@ class Host:
     def _find_metadata(self, _: FindMetadata) -> tuple[PlogId, int] | None:
         newest = self._cpo.metadata_plog(self._partition)
         return None if newest is None else (newest.plog_id, newest.version)
+
+
+class Run:
+    """One run of a protocol on a host; it waits for seals as late as possible.
+
+    Where a seal and the append behind it are records of one journal, the append is durable only if the seal is: so
+    one sync does for both. Before any other action, and at the end, the run waits for the seals.
+    """
+
+    def __init__(self, host: Host, plogs: Plogs, drain: PendingAppend | None) -> None:
+        self._host, self._plogs, self._drain = host, plogs, drain
+        self._seals: list[PendingAppend] = []
+
+    def perform(self, action: Action) -> object:
+        """Perform an action and return its result."""
+        if isinstance(action, Seal) and isinstance(self._plogs, SealsInOrder):
+            length, pending = self._plogs.submit_seal(action.plog_id, action.offset)
+            if pending is not None:
+                self._seals.append(pending)
+            return length
+        if self._seals and not self._is_behind(action):
+            self.finish()
+        return self._host.perform(action, self._drain)
+
+    def _is_behind(self, action: Action) -> bool:
+        """Return whether all that the action promises is durable only if the seals are."""
+        if isinstance(action, Append):
+            return self._plogs.keeps_order(action.plog_id, len(action.data))
+        return isinstance(action, _PROMISES_NOTHING)
+
+    def finish(self) -> None:
+        """Wait until the seals are durable."""
+        for pending in self._seals:
+            pending.result()
+        self._seals.clear()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock import forks
 from penstock.errors import BadArgument, LogFenced, NoSuchLog, PenstockError, StoreClosed
-from penstock.log._actions import LOST, Delete, Host, ReadAll
+from penstock.log._actions import LOST, Delete, Host, ReadAll, Run
 from penstock.log._appends import FENCED
 from penstock.log._chain import PlogSizes
 from penstock.log._partition import append_records, compact, open_partition, seal, settle
@@ -324,12 +324,13 @@ class MetadataManager(forks.Handle):
 
     def _perform(self, steps: Steps[T], drain: PendingAppend | None = None) -> T:
         self.check_open()
+        run = Run(self._host, self.plogs, drain)
         try:
             with self.chains:
                 action = next(steps)
             while True:
                 try:
-                    result = self._host.perform(action, drain)
+                    result = run.perform(action)
                 except PenstockError as error:
                     with self.chains:
                         action = steps.throw(error)
@@ -338,6 +339,8 @@ class MetadataManager(forks.Handle):
                         action = steps.send(result)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+        finally:
+            run.finish()
 
     def check_open(self) -> None:
         """Raise ``StoreClosed`` once the manager is closed, and ``LogFenced`` once it is fenced."""

@@ -334,6 +334,14 @@ class FilePlogs:
     @uninterrupted
     def seal(self, plog_id: PlogId, offset: int) -> int:
         """Seal the plog, so that it takes no more appends; return its length: ``offset``, or less if it holds less."""
+        length, pending = self.submit_seal(plog_id, offset)
+        if pending is not None:
+            pending.result()
+        return length
+
+    @uninterrupted
+    def submit_seal(self, plog_id: PlogId, offset: int) -> tuple[int, PendingAppend | None]:
+        """Seal without waiting until that is durable: an append that :meth:`keeps_order` is not durable before it."""
         with self._quiet(plog_id, fence=offset) as plog:
             replica = self._table.need(plog)
             length = replica.check_seal(offset)
@@ -345,10 +353,7 @@ class FilePlogs:
                 with plog.ack_lock:
                     replica.seal(length)
                 plog.unsynced_end = 0
-            last = plog.last
-        if last is not None:  # the seal of another thread may not be durable yet
-            last.result()
-        return length
+            return length, plog.last  # the seal of another thread may not be durable yet
 
     def _free_rest(self, plog: OpenPlog, end: int) -> None:
         """Free the allocated space behind ``end``, which will not be used."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from penstock.errors import BadArgument
 from penstock.plog._files import FilePlogs
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.plog._replica import PlogInfo
     from penstock.plog._replication_use import KnownPlogs, ReplicationUse
 
-__all__ = ["PendingAppend", "Plogs", "open_plogs"]
+__all__ = ["PendingAppend", "Plogs", "SealsInOrder", "open_plogs"]
 
 
 class PendingAppend(Protocol):
@@ -144,6 +144,17 @@ class Plogs(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close."""
+
+
+@runtime_checkable
+class SealsInOrder(Protocol):
+    """Plogs whose seals need not be waited for, because they share a journal with the appends behind them."""
+
+    def submit_seal(self, plog_id: PlogId, offset: int) -> tuple[int, PendingAppend | None]:
+        """Seal the plog without waiting; return its length, and what to wait for, None if that is durable already.
+
+        An append that was submitted later, and that :meth:`Plogs.keeps_order`, is durable only if the seal is.
+        """
 
 
 def open_plogs(url: str, *, cpo: Cpo | None = None) -> Plogs:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from penstock.plog import SealsInOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -142,6 +145,8 @@ class GatedPlogs:
         self.is_replicated, self.lease = plogs.is_replicated, plogs.lease
         self.prepare_close, self.set_known = plogs.prepare_close, plogs.set_known
         self.cut, self.raw, self.key = plogs.cut, plogs.raw, plogs.key
+        if isinstance(plogs, SealsInOrder):
+            self.submit_seal = partial(self._submit_seal, plogs)
 
     def gate(
         self, name: str, plog_id: PlogId | None = None, *, error: PenstockError | None = None, after: bool = False,
@@ -217,6 +222,10 @@ class GatedPlogs:
     def seal(self, plog_id: PlogId, offset: int) -> int:
         """Seal a plog."""
         return self.call("seal", plog_id, lambda: self._plogs.seal(plog_id, offset))
+
+    def _submit_seal(self, plogs: SealsInOrder, plog_id: PlogId, offset: int) -> tuple[int, PendingAppend | None]:
+        """Seal a plog without waiting."""
+        return self.call("seal", plog_id, lambda: plogs.submit_seal(plog_id, offset))
 
     def info(self, plog_id: PlogId) -> PlogInfo:
         """Assignment at a plog."""
