@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.errors import GroupUnavailable, LeaseLost, LogFenced, LogUnavailable, NoSuchPlog, ReplicaLost
-from penstock.plog import SealsInOrder
+from penstock.plog import OrderedPlogs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -144,7 +144,7 @@ Action = (
     NewId | Create | CreateAll | Append | Drain | Seal | Inspect | ReadAll | Delete | FindMetadata | Publish | Where
 )
 Steps = Generator[Action, Any, T]
-_PROMISES_NOTHING: Final = (NewId, Where)  # actions that a crash leaves no trace of
+_PROMISES_NOTHING: Final = (NewId, Where, Drain)  # actions that a crash leaves no trace of
 
 
 class Host:
@@ -198,35 +198,44 @@ class Host:
 
 
 class Run:
-    """One run of a protocol on a host; it waits for seals as late as possible.
+    """One run of a protocol on a host; it waits for the plogs that it creates and seals as late as possible.
 
-    Where a seal and the append behind it are records of one journal, the append is durable only if the seal is: so
-    one sync does for both. Before any other action, and at the end, the run waits for the seals.
+    Where these changes and the append behind them are records of one journal, the append is durable only if they are:
+    so one sync does for all. Before any other action, the run waits for them. ``unsynced`` has those that nobody has
+    waited for, at first those of an earlier run.
     """
 
-    def __init__(self, host: Host, plogs: Plogs, drain: PendingAppend | None) -> None:
-        self._host, self._plogs, self._drain = host, plogs, drain
-        self._seals: list[PendingAppend] = []
+    def __init__(self, host: Host, plogs: Plogs, *, drain: PendingAppend | None, unsynced: list[PendingAppend]) -> None:
+        self._host, self._plogs, self._drain, self._unsynced = host, plogs, drain, unsynced
+        self._ordered = plogs if isinstance(plogs, OrderedPlogs) else None
 
     def perform(self, action: Action) -> object:
         """Perform an action and return its result."""
-        if isinstance(action, Seal) and isinstance(self._plogs, SealsInOrder):
-            length, pending = self._plogs.submit_seal(action.plog_id, action.offset)
-            if pending is not None:
-                self._seals.append(pending)
-            return length
-        if self._seals and not self._is_behind(action):
+        if self._ordered is not None:
+            match action:
+                case Create(plog_id, size):
+                    return self._unsynced.append(self._ordered.submit_create(plog_id, size))
+                case CreateAll(sizes):
+                    for plog_id, size in sizes.items():
+                        self._unsynced.append(self._ordered.submit_create(plog_id, size))
+                    return None
+                case Seal(plog_id, offset):
+                    length, pending = self._ordered.submit_seal(plog_id, offset)
+                    if pending is not None:
+                        self._unsynced.append(pending)
+                    return length
+        if self._unsynced and not self._is_behind(action):
             self.finish()
         return self._host.perform(action, self._drain)
 
     def _is_behind(self, action: Action) -> bool:
-        """Return whether all that the action promises is durable only if the seals are."""
+        """Return whether all that the action promises is durable only if the changes before it are."""
         if isinstance(action, Append):
             return self._plogs.keeps_order(action.plog_id, len(action.data))
         return isinstance(action, _PROMISES_NOTHING)
 
     def finish(self) -> None:
-        """Wait until the seals are durable."""
-        for pending in self._seals:
-            pending.result()
-        self._seals.clear()
+        """Wait until all changes are durable."""
+        while self._unsynced:
+            self._unsynced[0].result()
+            del self._unsynced[0]

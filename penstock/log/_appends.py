@@ -26,12 +26,17 @@ FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # another process changed
 
 
 class PlogSwitch:
-    """A switch under way: recorded once, by the first thread that needs it."""
+    """A switch under way: recorded once, by the first thread that needs it.
+
+    ``last`` is the last append to the old plog, ``unsynced`` has the creation of the new one if it is not durable yet.
+    """
 
     def __init__(
-        self, manager: MetadataManager, name: str, *, old: LogTail, new: LogTail, last: PendingAppend | None
-    ) -> None:
+        self, manager: MetadataManager, name: str, *, old: LogTail, new: LogTail, last: PendingAppend | None,
+        unsynced: list[PendingAppend],
+    ) -> None:  # fmt: skip
         self._manager, self._name, self.old, self._new, self._last = manager, name, old, new, last
+        self._unsynced = unsynced
         self._lock = threading.Lock()
         self._error: PenstockError | None = None
         self.is_done = False
@@ -49,7 +54,7 @@ class PlogSwitch:
             self._drain()
             try:
                 steps = record_switch(self._manager.partition, self._name, old=self.old, new=self._new)
-                self._manager.run(steps, drain=self._last)
+                self._manager.run(steps, drain=self._last, unsynced=self._unsynced)
             except FENCED as error:
                 self._error = LogFenced(f"log {self._name!r}")
                 raise self._error from error

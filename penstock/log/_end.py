@@ -332,14 +332,16 @@ class LogEnd:
         """Switch to the pre-allocated plog; ``ReplicaLost`` and the like if the plog before the active one failed."""
         if self._switch is not None:
             self._complete_before(tail, self._switch)
+        unsynced: list[PendingAppend] = []
         with self.next_lock, self._manager.lock:
             try:
-                self._manager.run(ensure_next(self._manager.partition, self.name, tail, needed=size))
+                steps = ensure_next(self._manager.partition, self.name, tail, needed=size)
+                self._manager.run(steps, unsynced=unsynced)  # what is appended there counts once the switch is recorded
             except LOST as error:
                 raise log_unavailable(self.name, error) from error
             with self._manager.chains:
                 new = tail.moved(self._chain().next)
-        self._switch = PlogSwitch(self._manager, self.name, old=tail, new=new, last=self._last)
+        self._switch = PlogSwitch(self._manager, self.name, old=tail, new=new, last=self._last, unsynced=unsynced)
         self._tail, self._last = new, None
         return new
 

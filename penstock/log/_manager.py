@@ -309,10 +309,15 @@ class MetadataManager(forks.Handle):
                 self._background.submit(_attempt, task)
 
     @uninterrupted
-    def run(self, steps: Steps[T], *, drain: PendingAppend | None = None) -> T:
-        """Run a protocol; ``drain`` is the append that its Drain action waits for."""
+    def run(
+        self, steps: Steps[T], *, drain: PendingAppend | None = None, unsynced: list[PendingAppend] | None = None
+    ) -> T:
+        """Run a protocol; ``drain`` is the append that its Drain action waits for.
+
+        If ``unsynced`` is given, the plogs created and sealed in the end need not be durable yet; they are added to it.
+        """
         with self.lock:
-            return self._perform(steps, drain)
+            return self._perform(steps, drain, unsynced)
 
     def seal(self, plog_id: PlogId, *, size: int) -> int:
         """Seal a plog at its end, and return its length; without the lock, as it may take as long as servers take."""
@@ -322,9 +327,11 @@ class MetadataManager(forks.Handle):
         """Decide the outcome of records in doubt."""
         self.run(settle(self.partition))
 
-    def _perform(self, steps: Steps[T], drain: PendingAppend | None = None) -> T:
+    def _perform(
+        self, steps: Steps[T], drain: PendingAppend | None = None, unsynced: list[PendingAppend] | None = None
+    ) -> T:
         self.check_open()
-        run = Run(self._host, self.plogs, drain)
+        run = Run(self._host, self.plogs, drain=drain, unsynced=[] if unsynced is None else unsynced)
         try:
             with self.chains:
                 action = next(steps)
@@ -340,7 +347,8 @@ class MetadataManager(forks.Handle):
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         finally:
-            run.finish()
+            if unsynced is None:
+                run.finish()
 
     def check_open(self) -> None:
         """Raise ``StoreClosed`` once the manager is closed, and ``LogFenced`` once it is fenced."""

@@ -12,7 +12,7 @@ from penstock.plog._files import FilePlogs
 from penstock.plog._folder import FORMAT_NAME, plog_file
 from penstock.plog._folder import refusal as disk_refusal
 from penstock.plog._head import BIRTH_SIZE
-from penstock.plog._interface import PendingAppend, Plogs, SealsInOrder, open_plogs
+from penstock.plog._interface import OrderedPlogs, PendingAppend, Plogs, open_plogs
 from penstock.plog._journal import SyncTimes
 from penstock.plog._raw import RawBlocks, bodies_of, check_raw, plog_head, raw_from
 from penstock.plog._replica import APPEND_SIZE_MAX, PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo
@@ -27,13 +27,13 @@ __all__ = [
     "BucketUse",
     "FilePlogs",
     "LocatedBlocks",
+    "OrderedPlogs",
     "PendingAppend",
     "PlogId",
     "PlogInfo",
     "Plogs",
     "RawBlocks",
     "ReplicationUse",
-    "SealsInOrder",
     "SyncTimes",
     "bodies_of",
     "check_raw",

@@ -139,7 +139,7 @@ class FilePlogs:
     def create(self, *, size: int = PLOG_SIZE_DEFAULT, plog_id: PlogId | None = None) -> PlogId:
         """Create a plog that takes ``size`` bytes, allocated now, under a new id if none is given."""
         plog_id = plog_id or self.new_id()
-        self._submit_create(plog_id, size).result()
+        self.submit_create(plog_id, size).result()
         return plog_id
 
     @uninterrupted
@@ -148,13 +148,13 @@ class FilePlogs:
         tickets: list[Ticket] = []
         try:
             for plog_id, size in sizes.items():
-                tickets.append(self._submit_create(plog_id, size))
+                tickets.append(self.submit_create(plog_id, size))
         finally:
             for ticket in tickets:
                 ticket.result()
 
-    def _submit_create(self, plog_id: PlogId, size: int) -> Ticket:
-        """Create a plog without waiting until that is durable."""
+    def submit_create(self, plog_id: PlogId, size: int) -> Ticket:
+        """Create without waiting until that is durable, as :meth:`submit_seal` seals."""
         if not 0 < size <= PLOG_SIZE_MAX or size != int(size):
             raise BadArgument(f"invalid plog size {size!r}: use a whole number from 1 to {PLOG_SIZE_MAX:,}")
         with self._table.entered(plog_id) as plog:
@@ -221,9 +221,9 @@ class FilePlogs:
         self._allocate(plog, position + PLOG_BLOCK_HEADER_SIZE + size)
         try:
             plog.flush_all()
-            if replica.known is None:  # from now on only the file shows that the plog exists
-                plog.write_state(State(sealed=False, length=0))
             write_all(plog.open_file(), (header, *body), position)
+            if replica.known is None:  # from now on only the file shows that the plog exists; behind the block, as
+                plog.write_state(State(sealed=False, length=0))  # one that looks empty is taken to be synced
         except OSError as error:
             raise refusal(self._disk.where(plog.name), error) from error
         plog.unsynced_end = replica.placed(size)

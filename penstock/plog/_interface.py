@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.plog._replica import PlogInfo
     from penstock.plog._replication_use import KnownPlogs, ReplicationUse
 
-__all__ = ["PendingAppend", "Plogs", "SealsInOrder", "open_plogs"]
+__all__ = ["OrderedPlogs", "PendingAppend", "Plogs", "open_plogs"]
 
 
 class PendingAppend(Protocol):
@@ -147,14 +147,17 @@ class Plogs(Protocol):
 
 
 @runtime_checkable
-class SealsInOrder(Protocol):
-    """Plogs whose seals need not be waited for, because they share a journal with the appends behind them."""
+class OrderedPlogs(Protocol):
+    """Plogs whose creation and seal need not be waited for, because they share a journal with the appends behind them.
+
+    An append that was submitted later, and that :meth:`Plogs.keeps_order`, is durable only if they are.
+    """
+
+    def submit_create(self, plog_id: PlogId, size: int) -> PendingAppend:
+        """Create a plog without waiting; a large append to it makes it durable, too."""
 
     def submit_seal(self, plog_id: PlogId, offset: int) -> tuple[int, PendingAppend | None]:
-        """Seal the plog without waiting; return its length, and what to wait for, None if that is durable already.
-
-        An append that was submitted later, and that :meth:`Plogs.keeps_order`, is durable only if the seal is.
-        """
+        """Seal the plog without waiting; return its length, and what to wait for, None if that is durable already."""
 
 
 def open_plogs(url: str, *, cpo: Cpo | None = None) -> Plogs:

@@ -127,7 +127,7 @@ class Journal:
         self._batch: list[Ticket] = []  # the changes being written and synced
         self._leader: threading.Lock | None = None  # the leader's gate
         self._patient: threading.Lock | None = None  # the gate of the thread that waits with a limit
-        self._group_size = 1  # the changes of the last group, and those pending at its end
+        self._group_size = 1  # the appends of the last group, and the changes pending at its end
         self.stopped: DiskFailed | None = None  # the failure after which it takes no more changes
         self._closed = False
         self._generation = head.generation
@@ -225,7 +225,8 @@ class Journal:
                     ticket.parts = ()
                     gates += ticket.gates
                     ticket.gates = []
-                self._group_size = len(self._batch) + len(self._pending)
+                appends = sum(1 for ticket in self._batch if ticket.offset)  # often nobody waits for another change
+                self._group_size = appends + len(self._pending)
                 self._batch = []
                 self._leader = None
                 if self._pending:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from penstock.plog import SealsInOrder
+from penstock.plog import OrderedPlogs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -145,8 +145,9 @@ class GatedPlogs:
         self.is_replicated, self.lease = plogs.is_replicated, plogs.lease
         self.prepare_close, self.set_known = plogs.prepare_close, plogs.set_known
         self.cut, self.raw, self.key = plogs.cut, plogs.raw, plogs.key
-        if isinstance(plogs, SealsInOrder):
+        if isinstance(plogs, OrderedPlogs):
             self.submit_seal = partial(self._submit_seal, plogs)
+            self.submit_create = partial(self._submit_create, plogs)
 
     def gate(
         self, name: str, plog_id: PlogId | None = None, *, error: PenstockError | None = None, after: bool = False,
@@ -223,7 +224,11 @@ class GatedPlogs:
         """Seal a plog."""
         return self.call("seal", plog_id, lambda: self._plogs.seal(plog_id, offset))
 
-    def _submit_seal(self, plogs: SealsInOrder, plog_id: PlogId, offset: int) -> tuple[int, PendingAppend | None]:
+    def _submit_create(self, plogs: OrderedPlogs, plog_id: PlogId, size: int) -> PendingAppend:
+        """Make a plog without waiting."""
+        return self.call("create", plog_id, lambda: plogs.submit_create(plog_id, size))
+
+    def _submit_seal(self, plogs: OrderedPlogs, plog_id: PlogId, offset: int) -> tuple[int, PendingAppend | None]:
         """Seal a plog without waiting."""
         return self.call("seal", plog_id, lambda: plogs.submit_seal(plog_id, offset))
 

@@ -20,6 +20,7 @@ from tests.stream.large_harness import settle
 if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.model import PlogId
+    from penstock.plog._journal import Ticket
 
 SIZE: Final = 3000
 SIZES: Final = PlogSizes(first=1024, largest=64 << 10)
@@ -30,10 +31,10 @@ class FullPlogs(FilePlogs):
 
     left = 1 << 30
 
-    def create(self, *, size: int = 1, plog_id: PlogId | None = None) -> PlogId:
+    def submit_create(self, plog_id: PlogId, size: int) -> Ticket:
         if size > self.left:
             raise DiskFull("the disk")
-        return super().create(size=size, plog_id=plog_id)
+        return super().submit_create(plog_id, size)
 
 
 def test_a_log_goes_on_in_small_plogs_when_there_is_no_room_for_large_ones() -> None:

@@ -80,9 +80,9 @@ def test_a_full_disk_leaves_no_plog_behind(reopen: Reopen, disk: MemoryDisk, mon
             made.append(plog_id)
             return submit_create(plog_id, size)
 
-        submit_create = plogs._submit_create  # type: ignore[attr-defined]
+        submit_create = plogs.submit_create  # type: ignore[attr-defined]
         with monkeypatch.context() as patch:
-            patch.setattr(plogs, "_submit_create", create)
+            patch.setattr(plogs, "submit_create", create)
             with pytest.raises(DiskFull):
                 manager.create_logs({"a": None, "b": None, "c": None})
         assert manager.logs() == ["there"]

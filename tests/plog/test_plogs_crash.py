@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Expected = Mapping[PlogId, "Fate"]
 
-A, B, C, D, E, NEW = (PlogId("local", "main", letter * 32) for letter in "abcdef")
+A, B, C, D, E, F, NEW = (PlogId("local", "main", letter * 32) for letter in "abcdef0")
 JOURNAL_SIZE: Final = 2048
 DIRECT_SIZE_MIN: Final = 300
 
@@ -58,7 +58,7 @@ class Fate:
 
     @property
     def being_created(self) -> bool:
-        return self == Fate(exists=frozenset([True, False]))
+        return not self.acked and self.seals == frozenset([None]) and self.exists == frozenset([True, False])
 
     @property
     def submitted(self) -> bytes:
@@ -81,6 +81,7 @@ class Scribe:
         self.disk, self.open_files_max = disk, open_files_max
         self.fates: dict[PlogId, Fate] = {}
         self.pending: list[tuple[PlogId, int, PendingAppend]] = []
+        self.unsynced: dict[PlogId, Fate] = {}
         self.count = 0
         disk.note({})
         self.plogs = open_on(disk, open_files_max=open_files_max)
@@ -94,6 +95,27 @@ class Scribe:
         self.plogs.create(plog_id=plog_id, size=size)
         self.set(plog_id, Fate())
 
+    def submit_create(self, plog_id: PlogId, *, size: int = 4000) -> None:
+        """Create without waiting; the plog is certain to be there with its first append, or after :meth:`behind`."""
+        self.set(plog_id, Fate(exists=frozenset([True, False])))
+        self.plogs.submit_create(plog_id, size)
+        self.unsynced[plog_id] = Fate()
+
+    def submit_seal(self, plog_id: PlogId, offset: int) -> None:
+        """Seal without waiting; that is certain after :meth:`behind`."""
+        fate = self.fates[plog_id]
+        self.set(plog_id, replace(fate, seals=frozenset([None, offset])))
+        assert self.plogs.submit_seal(plog_id, offset)[0] == offset
+        self.unsynced[plog_id] = replace(fate, seals=frozenset([offset]))
+
+    def behind(self, plog_id: PlogId) -> None:
+        """Append so little that it is in the journal, behind all that was not waited for."""
+        assert self.plogs.keeps_order(plog_id, 10)
+        self.append(plog_id, 10)
+        self.fates |= self.unsynced
+        self.unsynced = {}
+        self.disk.note(dict(self.fates))
+
     def submit(self, plog_id: PlogId, size: int) -> None:
         fate = self.fates[plog_id]
         self.count += 1
@@ -105,7 +127,7 @@ class Scribe:
     def collect(self) -> None:
         for plog_id, end, pending in self.pending:
             assert pending.result() == end
-            self.set(plog_id, replace(self.fates[plog_id], acked=end))
+            self.set(plog_id, replace(self.fates[plog_id], acked=end, exists=frozenset([True])))
         self.pending = []
 
     def append(self, plog_id: PlogId, *sizes: int) -> None:
@@ -247,6 +269,29 @@ def reopenings(do: Scribe) -> None:
     do.reopen()
 
 
+def changes_that_nobody_waits_for(do: Scribe) -> None:
+    """Plogs are created and sealed without waiting, before small appends and large ones, and where the journal turns."""
+    do.create(B, size=20_000)
+    for large, small in ((A, C), (D, E)):
+        do.submit_create(large)
+        do.append(large, 400)
+        do.unsynced.clear()
+        do.append(large, 20)
+        do.submit_create(small)
+        do.behind(B)
+        do.append(small, 30)
+        do.submit_seal(large, 420)
+        do.append(small, 310)
+        do.behind(B)
+        do.fill_journal(B)
+    do.submit_seal(C, 340)
+    do.submit_create(F)
+    do.append(F, 350)
+    do.submit_seal(F, 350)
+    del do.unsynced[C]
+    do.append(B, 290, 290)
+
+
 def turns_within_a_group(do: Scribe) -> None:
     """One group is longer than the journal: a change is durable, checkpointed and void before it is acknowledged."""
     do.create(B, size=20_000)
@@ -340,6 +385,7 @@ CASES: Final = [
             seals_and_deletions,
             turns,
             deletions_at_the_turn,
+            changes_that_nobody_waits_for,
             turns_within_a_group,
             reopenings,
         )
