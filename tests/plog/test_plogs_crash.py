@@ -270,7 +270,7 @@ def reopenings(do: Scribe) -> None:
 
 
 def changes_that_nobody_waits_for(do: Scribe) -> None:
-    """Plogs are created and sealed without waiting, before small appends and large ones, and where the journal turns."""
+    """Plogs are created and sealed without waiting, before small and large appends, and where the journal turns."""
     do.create(B, size=20_000)
     for large, small in ((A, C), (D, E)):
         do.submit_create(large)
