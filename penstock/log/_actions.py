@@ -36,9 +36,9 @@ __all__ = [
     "Host",
     "Inspect",
     "NewId",
+    "ProtocolRun",
     "Publish",
     "ReadAll",
-    "Run",
     "Seal",
     "Steps",
     "Where",
@@ -197,7 +197,7 @@ class Host:
         return None if newest is None else (newest.plog_id, newest.version)
 
 
-class Run:
+class ProtocolRun:
     """One run of a protocol on a host; it waits for the plogs that it creates and seals as late as possible.
 
     Where these changes and the append behind them are records of one journal, the append is durable only if they are:
@@ -214,7 +214,8 @@ class Run:
         if self._ordered is not None:
             match action:
                 case Create(plog_id, size):
-                    return self._unsynced.append(self._ordered.submit_create(plog_id, size))
+                    self._unsynced.append(self._ordered.submit_create(plog_id, size))
+                    return None
                 case CreateAll(sizes):
                     for plog_id, size in sizes.items():
                         self._unsynced.append(self._ordered.submit_create(plog_id, size))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock import forks
 from penstock.errors import BadArgument, LogFenced, NoSuchLog, PenstockError, StoreClosed
-from penstock.log._actions import LOST, Delete, Host, ReadAll, Run
+from penstock.log._actions import LOST, Delete, Host, ProtocolRun, ReadAll
 from penstock.log._appends import FENCED
 from penstock.log._chain import PlogSizes
 from penstock.log._partition import append_records, compact, open_partition, seal, settle
@@ -331,7 +331,7 @@ class MetadataManager(forks.Handle):
         self, steps: Steps[T], drain: PendingAppend | None = None, unsynced: list[PendingAppend] | None = None
     ) -> T:
         self.check_open()
-        run = Run(self._host, self.plogs, drain=drain, unsynced=[] if unsynced is None else unsynced)
+        run = ProtocolRun(self._host, self.plogs, drain=drain, unsynced=[] if unsynced is None else unsynced)
         try:
             with self.chains:
                 action = next(steps)
