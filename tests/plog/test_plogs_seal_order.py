@@ -8,13 +8,17 @@ import pytest
 
 from penstock.errors import DiskFailed, PlogSealed
 from penstock.plog import FilePlogs, PlogId
+from penstock.plog._journal import Journal
 from penstock.testing import Fault, FaultyDisk, MemoryDisk, RecordingDisk, SeededRandom
 from tests.plog.test_plogs_crash import AtLast, AtOnce
 
 if TYPE_CHECKING:
+    import threading
+
+    from penstock.plog._journal import Ticket
     from penstock.ports import Disk
 
-A, B = (PlogId("local", "main", letter * 32) for letter in "ab")
+A, B, C = (PlogId("local", "main", letter * 32) for letter in "abc")
 JOURNAL_SIZE: Final = 2048
 DIRECT_SIZE_MIN: Final = 300
 
@@ -80,6 +84,24 @@ def test_who_waits_for_a_seal_after_its_sync_has_failed_gets_the_error() -> None
         pending.result()
     with pytest.raises(DiskFailed):
         plogs.close()
+
+
+def test_an_append_after_such_a_group_waits_for_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three changes of one thread were taken for three threads, and the next change waited for the other two."""
+    limits: list[float | None] = []
+    turn_of = Journal._turn_of
+
+    def noted(journal: Journal, ticket: Ticket, gate: threading.Lock, *, timed_out: bool) -> float | None:
+        limits.append(turn_of(journal, ticket, gate, timed_out=timed_out))
+        return limits[-1]
+
+    monkeypatch.setattr(Journal, "_turn_of", noted)
+    with with_two_plogs(MemoryDisk()) as plogs:
+        plogs.submit_create(C, 4000)
+        plogs.submit_seal(A, 4000)
+        plogs.append(B, 0, b"b" * 20)
+        plogs.append(B, 20, b"b" * 20)
+    assert set(limits) == {0, None}, "it leads at once, and is done"
 
 
 @pytest.mark.parametrize("thread", [AtOnce, AtLast])
