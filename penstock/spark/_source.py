@@ -1,4 +1,8 @@
-"""``format("penstock")``: streams as sources and sinks of Spark, for batch and streaming queries."""
+"""``format("penstock")``: streams as sources and sinks of Spark, for batch and streaming queries.
+
+Spark imports this in processes of which each needs one thing: a schema, a reader or a writer. So that each is ready
+soon, a method imports what only it needs.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,18 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from penstock.errors import BadArgument, PenstockError
-from penstock.spark._columns import check_schema, schema_of
 from penstock.spark._errors import plain
 from penstock.spark._options import sink_options, source_options
-from penstock.spark._reader import PenstockReader
-from penstock.spark._sink import PenstockStreamWriter, PenstockWriter
 from penstock.spark._stores import open_at
-from penstock.spark._stream_reader import PenstockStreamReader, RefusedStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from pyspark.sql.types import StructType
 
+    from penstock.spark._reader import PenstockReader
+    from penstock.spark._sink import PenstockStreamWriter, PenstockWriter
+    from penstock.spark._stream_reader import PenstockStreamReader
 
 __all__ = ["PenstockSource"]
 
@@ -38,6 +41,8 @@ class PenstockSource(DataSource):
     @plain
     def schema(self) -> StructType | str:
         """Return the default columns; a stream that does not exist is reported here first."""
+        from penstock.spark._columns import schema_of  # noqa: PLC0415
+
         options = source_options(self.options)
         with open_at(options.address) as store:
             for name in options.streams:
@@ -47,6 +52,9 @@ class PenstockSource(DataSource):
     @plain
     def reader(self, schema: StructType) -> PenstockReader:
         """Return the reader of a batch query."""
+        from penstock.spark._columns import check_schema  # noqa: PLC0415
+        from penstock.spark._reader import PenstockReader  # noqa: PLC0415
+
         options = source_options(self.options)
         limits = ("max_bytes_per_trigger", "max_events_per_trigger", "watermark_interval_ms")
         for name in (*limits, "align", "mark_rows", "consumer"):
@@ -61,9 +69,14 @@ class PenstockSource(DataSource):
         try:
             return self._stream_reader(schema)
         except PenstockError as error:
+            from penstock.spark._stream_reader import RefusedStreamReader  # noqa: PLC0415
+
             return RefusedStreamReader(error)
 
     def _stream_reader(self, schema: StructType) -> PenstockStreamReader:
+        from penstock.spark._columns import check_schema  # noqa: PLC0415
+        from penstock.spark._stream_reader import PenstockStreamReader  # noqa: PLC0415
+
         options = source_options(self.options)
         if options.end != "latest":
             raise BadArgument("the option 'end' is for spark.read only: a streaming query ends when it is stopped")
@@ -73,6 +86,8 @@ class PenstockSource(DataSource):
     @plain
     def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:
         """Return the writer of a batch query."""
+        from penstock.spark._sink import PenstockWriter  # noqa: PLC0415
+
         options = sink_options(self.options)
         if overwrite:
             raise BadArgument("a stream is append-only: use mode('append')")
@@ -86,6 +101,8 @@ class PenstockSource(DataSource):
     @plain
     def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: N802
         """Return the writer of a streaming query; with outputMode("complete") each batch is the whole result."""
+        from penstock.spark._sink import PenstockStreamWriter  # noqa: PLC0415
+
         options = sink_options(self.options)
         if overwrite and options.time is not None:
             raise BadArgument(
