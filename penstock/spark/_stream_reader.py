@@ -187,6 +187,8 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
         found = self._offset(start, cuts, max((time for time in times if time is not None), default=None), begin=begin)
         is_further = found["cut"] != start["cut"]
         is_later = self._options.mark_rows and found.get("time") != start.get("time")
+        if is_further:
+            self._watermark_pace.note_event()
         if is_further or (is_later and (self._ends is not None or self._watermark_pace.take())):
             return found
         self._idle = _IdlePoll(start, steps, is_held=is_later)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from penstock.errors import BadArgument, NoSuchStream
 from penstock.spark._columns import schema_of
 from penstock.spark._options import source_options
-from penstock.spark._pace import REST_FACTOR, REST_MAX_S, WATERMARKS_AT_ONCE, Pace, WatermarkPace
+from penstock.spark._pace import (
+    REST_FACTOR,
+    REST_MAX_S,
+    WATERMARK_INTERVAL_MAX_S,
+    WATERMARKS_AT_ONCE,
+    Pace,
+    WatermarkPace,
+)
 from penstock.spark._stream_reader import PenstockStreamReader
 from penstock.testing import ManualClock
 from tests.spark.source_harness import STREAM, write_events
@@ -141,7 +149,7 @@ def test_an_idle_query_finds_a_new_stream_of_its_pattern(
 
 
 def test_a_query_rests_in_proportion_to_what_a_poll_takes() -> None:
-    """So that asking takes a twentieth of the time at most, and a cheap question is asked often."""
+    """So that asking takes a fortieth of the time at most, and a cheap question is asked often."""
     clock, rests = ManualClock(), list[float]()
 
     def sleep(seconds: float) -> None:
@@ -229,9 +237,45 @@ def test_a_query_that_ends_with_what_is_there_holds_no_time_back(
 def test_time_that_is_noted_now_and_then_is_never_held_back() -> None:
     """Windows close at once in a query whose writers note time once an interval, or less often."""
     clock = ManualClock()
-    pace = WatermarkPace(clock, 5.0)
-    for _ in range(100):
+    often, seldom, every_time = (WatermarkPace(clock, interval_s) for interval_s in (5.0, 5.0, 0.0))
+    for number in range(100):
         clock.advance(5.0)
-        assert pace.take()
-    every_time = WatermarkPace(clock, 0.0)
+        often.note_event()
+        assert often.take(), "events come, too"
+        assert number % 12 or seldom.take(), "however long no event has come"
     assert all(every_time.take() for _ in range(100)), "an interval of nothing holds nothing back"
+
+
+def test_a_window_closes_late_by_a_tenth_of_the_silence_at_most() -> None:
+    """A pair of micro-batches costs half a second of a core, and a query that sleeps all night runs many."""
+    clock = ManualClock()
+    pace = WatermarkPace(clock, 5.0)
+    taken = []
+    for second in range(1, 3601):
+        clock.advance(1.0)
+        if pace.take():
+            taken.append(second)
+    gaps = list(pairwise(second for second in taken if second > 30))
+    assert all(5 <= later - earlier <= max(5, later / 10) + 1 for earlier, later in gaps)
+    assert [later - earlier for earlier, later in gaps[-3:]] == [WATERMARK_INTERVAL_MAX_S] * 3
+    assert len(taken) < 150, "in an hour, and not 720"
+    pace.note_event()
+    clock.advance(5.0)
+    assert pace.take(), "an event begins anew, whatever was taken before"
+    assert not pace.take()
+
+
+def test_an_event_ends_the_silence_of_a_query(store: Store, readers: Callable[..., PenstockStreamReader]) -> None:
+    """The windows of a stream that lives close as soon as before it slept."""
+    write_events(store, [b"a"])
+    reader = readers(mark_rows="true")
+    clock, at, second = held_back(reader, store)
+    clock.advance(100.0)
+    write_events(store, [b"b"])
+    at = reader.latestOffset(at, ALL)
+    while reader._watermark_pace.take():
+        pass
+    note_again = note_later(store, second + 1)
+    assert reader.latestOffset(at, ALL) is at
+    clock.advance(5.0)
+    assert reader.latestOffset(at, ALL)["time"] == note_again
