@@ -395,7 +395,6 @@ class FilePlogs:
     @property
     def lease(self) -> None:
         """Nothing: a lock of the folder keeps other processes away."""
-        return
 
     def set_known(self, known: KnownPlogs) -> None:
         """Do nothing: no plog comes back that was deleted."""
