@@ -58,15 +58,13 @@ class Strays:
     ) -> None:
         """Find the strays among the plogs of a group that one server alone has."""
         with self._lock:
-            known = self._known
-            if known is None:
-                self._found[group] = dict(single)
-                return
-        unknown = single.keys() - known(single.keys()) if single else set()
-        found = {plog_id: single[plog_id] for plog_id in sorted(unknown, key=str)}
-        before, self._found[group] = self._found.get(group, {}), found  # not repaired, whatever the servers say next
+            known, before = self._known, self._found.get(group, {})
+            self._found[group] = dict(single)  # none is repaired before this is decided
+        unknown = single.keys() - (known(single.keys()) if known is not None and single else set())
         self._found[group] = {
-            plog_id: place for plog_id, place in found.items() if run_alone(plog_id, is_left_alone(plog_id))
+            plog_id: single[plog_id]
+            for plog_id in sorted(unknown, key=str)
+            if run_alone(plog_id, is_left_alone(plog_id))  # and not one whose creation was under way
         }
-        if self._found[group].keys() - before.keys():
+        if known is not None and self._found[group].keys() - before.keys():
             _logger.warning(_FOUND, group, len(self._found[group]), next(iter(self._found[group])))

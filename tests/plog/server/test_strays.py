@@ -11,6 +11,7 @@ from penstock.cpo import open_cpo
 from penstock.embedded import open_store_at
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import PlogId
+from penstock.plog.replicated._strays import Strays
 from penstock.server import cluster_members
 from tests.plog_servers import PlogServers
 from tests.server.apart import eventually
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.plog.replicated import ReplicatedPlogs
+    from penstock.plog.replicated import ReplicaSteps, ReplicatedPlogs
 
 SIZES = PlogSizes(first=200, largest=200)
 
@@ -97,6 +98,20 @@ def test_a_plog_of_a_log_is_copied_though_one_server_alone_has_it(servers: PlogS
                 assert plogs.replication_use.strays == {}
                 log = manager.log("log")
                 assert b"".join(bytes(view) for _, view in log.blocks(0, 300)) == b"x" * 150 + b"y" * 150
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_plog_whose_creation_is_under_way_while_its_group_is_listed_is_no_stray(*, is_alone: bool) -> None:
+    """It would never be repaired: its damage was dropped, if the first server alone had it at that moment."""
+    strays, plog_id = Strays(), PlogId("local", "main", "a" * 32)
+
+    def looked_at_again(asked: PlogId, steps: ReplicaSteps[bool]) -> bool:
+        assert (asked, plog_id in strays) == (plog_id, True), "it is not repaired meanwhile"
+        steps.close()
+        return is_alone
+
+    strays.find("main", {plog_id: 0}, looked_at_again)
+    assert (plog_id in strays) == is_alone
 
 
 def test_every_plog_that_a_store_has_made_is_known(tmp_path: Path, servers: PlogServers) -> None:
