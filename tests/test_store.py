@@ -48,6 +48,7 @@ READER = {
     "commit",
     "current_time_window",
     "finished",
+    "keep_alive",
     "read_batch",
     "read_next_event",
     "read_next_event_as_stream",

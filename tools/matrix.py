@@ -36,6 +36,7 @@ MORE = (
     "tests/server",
     "tests/top",
     "tests/test_deadlines.py",
+    "tests/test_docstrings.py",
     "tests/test_forks.py",
     "tests/test_interop.py",
     "tests/test_retry.py",

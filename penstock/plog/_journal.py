@@ -214,9 +214,11 @@ class Journal:
     def _finish(self) -> None:
         """Complete all tickets of the batch, and wake one thread that came meanwhile, to become the leader."""
         gates: list[threading.Lock] = []
+        appends = 0  # often nobody waits for another change
         try:
             with self._mutex:
                 for ticket in self._batch:
+                    appends += ticket.offset > 0
                     if self.stopped is None:
                         ticket.subject.acknowledge(ticket.offset)
                     else:
@@ -225,7 +227,6 @@ class Journal:
                     ticket.parts = ()
                     gates += ticket.gates
                     ticket.gates = []
-                appends = sum(1 for ticket in self._batch if ticket.offset)  # often nobody waits for another change
                 self._group_size = appends + len(self._pending)
                 self._batch = []
                 self._leader = None
