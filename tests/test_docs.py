@@ -51,7 +51,7 @@ LOOKED_AT: Final = {
     ("docs/cluster.md", "$ penstock cluster status --store penstock://a.example:7367"): NOT_HERE,
     ("docs/cluster.md", "$ penstock cluster create plant east=a:7369"): NOT_HERE,
     ("docs/cluster.md", "$ penstock cluster add-group plant north=g:7369"): NOT_HERE,
-    ("docs/cluster.md", "$ penstock cluster create plant a=m1:7369"): "tests/plog/server/test_layouts.py has the layout",
+    ("docs/cluster.md", "$ penstock cluster create plant a=m1:7369"): "tests/plog/server/test_layouts.py tries it",
     ("docs/cluster.md", 'store = penstock.connect("penstock://a.example:7367,b.example:7367", user='): NOT_HERE,
     ("docs/cluster.md", 'store = penstock.connect("penstock://a.example:7367,b.example:7367", plogs='): NOT_HERE,
     ("docs/interop.md", "# useradd"): "only root may; tests/test_deploy.py compares the commands with the unit",
