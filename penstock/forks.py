@@ -21,18 +21,20 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 from weakref import WeakSet
 
 from penstock.errors import ForkedHandle, ForkedNetwork
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Handle", "check_buckets", "check_network", "drop_sockets", "guard", "is_network_lost"]
+__all__ = ["Handle", "check_buckets", "check_network", "drop_sockets", "guard", "is_network_lost", "silent_in_child"]
+
+_Leave = TypeVar("_Leave", bound="Callable[..., object]")
 
 _FLIGHT: Final = "pyarrow._flight"
 _OBSTORE: Final = "obstore"
@@ -48,6 +50,7 @@ class _Process:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.handles = WeakSet[Any]()
+        self.refusing = set[type]()  # the classes of its parents' handles
         self.runs_grpc = self.runs_obstore = False  # at the last fork
         self.is_network_lost = self.are_buckets_lost = False
 
@@ -76,6 +79,19 @@ class Handle:
 def guard(handle: object) -> None:
     """Make a handle raise ``ForkedHandle`` in every child forked from now on."""
     _process.handles.add(handle)
+
+
+def silent_in_child(leave: _Leave) -> _Leave:
+    """Have an ``__exit__`` do nothing in a child.
+
+    A block that was entered before the fork calls the method that the handle had then, not that of its new class.
+    """
+
+    @wraps(leave)
+    def left(handle: object, *error: object) -> object:
+        return None if type(handle) in _process.refusing else leave(handle, *error)
+
+    return cast("_Leave", left)
 
 
 def is_network_lost() -> bool:
@@ -144,6 +160,7 @@ def _in_child() -> None:
     for handle in handles:
         kind: Any = type(handle)
         handle.__class__ = _refusing(kind, owner)
+        _process.refusing.add(handle.__class__)
 
 
 @cache

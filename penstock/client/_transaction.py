@@ -279,6 +279,7 @@ class RemoteTransaction(OpenTransaction):
         """Commit at the end of the block, or abort if it ends with an exception."""
         return self
 
+    @forks.silent_in_child
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -146,6 +146,7 @@ class Reader:
         """Close at the end of the block."""
         return self
 
+    @forks.silent_in_child
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -82,6 +82,7 @@ class BegunTransaction(TransactionById, OpenTransaction):
     def __enter__(self) -> Self:
         return self
 
+    @forks.silent_in_child
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

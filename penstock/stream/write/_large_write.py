@@ -218,6 +218,7 @@ class EventOutputStream(io.RawIOBase):
         self._is_inside = True
         return self
 
+    @forks.silent_in_child
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
