@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from functools import partial
+from operator import index
 from typing import TYPE_CHECKING, Final
 
 from penstock.aio._handle import AsyncHandle, ClosedAtEnd
@@ -139,10 +140,11 @@ class AsyncEventInputStream(AsyncHandle[EventInputStream], ClosedAtEnd):
 
     def _read(self, size: int) -> bytes:
         self._inner.seek(self._offset)
-        return self._inner.read(size) or b""
+        return self._inner.read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Go to any position in the event, at no cost."""
+        offset = index(offset)
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self.size}.get(whence)
         if base is None or base + offset < 0:
             raise BadArgument(f"cannot seek to {offset} from {whence} in an event of {self.size} bytes")

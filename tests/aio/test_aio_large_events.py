@@ -41,6 +41,12 @@ def test_an_event_is_written_and_read_as_a_file(kind: str, tmp_path: Path) -> No
             )
             with pytest.raises(BadArgument):
                 file.seek(-1)
+            file.seek(1)
+            assert await file.read(2**70) == LARGE[1:]
+            for wrong in ("x", 1.5, None):
+                with pytest.raises(TypeError):
+                    file.seek(wrong)  # type: ignore[arg-type]
+            assert file.tell() == len(LARGE)
             await file.close()
             with pytest.raises(EventClosed):
                 await file.read()

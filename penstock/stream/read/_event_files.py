@@ -76,6 +76,13 @@ class EventInputStream(io.RawIOBase):
         """Raise ``UnsupportedOperation``."""
         raise io.UnsupportedOperation("an event that is read cannot be written")
 
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read up to ``size`` bytes, by default all that are left; a size above that takes no more memory."""
+        if size is None or index(size) < 0:
+            return self.readall()
+        self._check_open()
+        return super().read(min(index(size), max(self.size - self._offset, 0))) or b""
+
     def readinto(self, buffer: Buffer, /) -> int:
         """Read as much as fits into the buffer: less only at the end, as from a file on disk."""
         self._check_open()

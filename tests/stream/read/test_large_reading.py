@@ -153,6 +153,22 @@ def test_small_events_are_read_as_files_too(store: Engine) -> None:
             assert (source.readall(), source.pointer) == (event, pointer)
 
 
+@pytest.mark.parametrize("size", [2**62, 2**70])
+def test_a_read_of_more_than_there_is_returns_the_rest(store: Engine, size: int) -> None:
+    """Whoever wants all of it may pass any number: it must not be the memory that is set aside."""
+    store.create_stream(STREAM)
+    with store.writer(STREAM) as writer:
+        pointers = list(writer.write_batch([b"abc", b""]).result())
+    for pointer, event in zip(pointers, [b"abc", b""], strict=True):
+        with store.fetch_event_as_stream(pointer) as source:
+            assert (source.read(1), source.read(size), source.read(size)) == (event[:1], event[1:], b"")
+            source.seek(size)
+            assert source.read(size) == source.read() == b""
+            for wrong in ("x", 1.5):
+                with pytest.raises(TypeError):
+                    source.read(wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.usefixtures("small")
 def test_no_event_begins_inside_a_large_one(store: Engine) -> None:
     """A pointer is a promise; the extent, and where the chunks begin, are no events."""
