@@ -10,7 +10,10 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from penstock.errors import BadArgument
-from penstock.patterns._sql_consumer import POSITIONS, SqlConsumer, check_table_name, forget_position
+from penstock.model import check_kind
+from penstock.patterns._checks import check_store
+from penstock.patterns._positions import POSITIONS, check_columns, check_table_name, forget_position, streams_of
+from penstock.patterns._sql_consumer import SqlConsumer
 
 if TYPE_CHECKING:
     import threading
@@ -26,10 +29,13 @@ class LatestByKey:
     """Keeps a table with one row for each key of a stream: its latest event, when that was appended, and its pointer.
 
     An empty event deletes the row of its key. Events without a key are left out. An event above 1 MiB is NULL in the
-    table; its pointer says where it is. Several processes may keep one table. Drop the table to build it anew.
+    table; its pointer says where it is. Several processes may keep one table, but it has one stream: ``BadArgument``
+    for the table of another one, or with other columns. Drop the table to build it anew.
     """
 
     def __init__(self, engine: sa.Engine, store: Store, stream: str, *, table: str) -> None:
+        check_kind("engine", engine, sa.Engine)
+        check_store(store)
         if not store.stream(stream).config.keep_keys:
             raise BadArgument(f"stream {stream!r} does not store the keys of its events: set keep_keys in its config")
         if table == POSITIONS:
@@ -47,6 +53,10 @@ class LatestByKey:
             if not sa.inspect(connection).has_table(table):
                 forget_position(connection, consumer=name)  # first: SQLite begins a transaction with it
                 self.table.create(connection)
+            check_columns(connection, self.table)
+            others = streams_of(connection, consumer=name) - {stream}
+        if others:
+            raise BadArgument(f"the table {table} is that of stream {min(others)}: use another name, or drop the table")
         self._consumer = SqlConsumer(engine, store, stream, name=name)
 
     def update(self) -> int:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
 
 from penstock.errors import BadArgument, EventTooLarge, ReaderOffline
-from penstock.model import ByConsumption, EventPointer, StreamConfig, check_timeout, check_whole
+from penstock.model import ByConsumption, EventPointer, StreamConfig, StreamCut, check_timeout, check_whole, shown
+from penstock.patterns._checks import check_function, check_returned, check_stop, check_store
 from penstock.store import EVENT_SIZE_DEFAULT
 from penstock.stream.format import HEADERS_SIZE_MAX, headers_size
 
@@ -60,8 +62,11 @@ class WorkQueue:
         retry_delay_s: float = 1.0,
         start: StreamPosition | None = None,
     ) -> None:
+        check_store(store)
         check_whole("attempts", attempts, least=1)
         _check_delay(retry_delay_s)
+        if start is not None and not isinstance(start, StreamCut | datetime | int | str):
+            raise BadArgument(f"invalid start {shown(start)}: use a StreamCut, a time, 'head' or 'tail'")
         self._store, self.attempts, self.retry_delay_s = store, attempts, retry_delay_s
         self.retries, self.dead_letters = f"{stream}.{group}.retry", f"{stream}.{group}.dead"
         store.stream(stream)
@@ -116,9 +121,11 @@ class Worker:
         """Handle the next job; return its outcome, None if there was none within ``timeout`` seconds.
 
         A job is done when ``handle(job)`` returns, however long that takes, and failed if it raises an ``Exception``.
+        ``handle`` is a plain function: ``BadArgument`` for a coroutine function, or one that returns an awaitable.
         A job above ``max_event_size`` is a dead letter without its bytes: its header says where it is. After any other
         error, such as a full disk or Ctrl-C, the next call begins with the same job.
         """
+        check_function(handle)
         check_timeout("timeout", timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         if self._is_interrupted:
@@ -140,6 +147,8 @@ class Worker:
 
     def run(self, handle: Callable[[EventRead], object], stop: threading.Event) -> None:
         """Handle jobs until ``stop`` is set."""
+        check_function(handle)
+        check_stop(stop)
         while not stop.is_set():
             self.step(handle, _WAIT_S)
 
@@ -180,7 +189,7 @@ class Worker:
     def _outcome(self, handle: Callable[[EventRead], object], job: EventRead) -> Outcome:
         assert job.pointer is not None, "checkpoints are no jobs"
         try:
-            handle(job)
+            returned = handle(job)
         except Exception as error:  # noqa: BLE001 - whatever the job fails with is why it is tried again
             attempts, source = 1, job.pointer
             if job.pointer.stream == self._queue.retries:
@@ -191,6 +200,7 @@ class Worker:
             headers = _headers(job.header_pairs, source, error, attempts=attempts)
             self._retry_writer.write_event(job.event, job.key, headers=headers).result()
             return "retry"
+        check_returned(returned)
         return "done"
 
     def _write_dead_letter(

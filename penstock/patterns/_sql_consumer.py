@@ -1,13 +1,13 @@
 """A consumer whose position is a row of the database that its results are written to.
 
-A step reads the next events, begins a transaction, moves the position, calls the handler and commits. So the results of
-an event and the position behind it are in the database together or not at all. The position moves only from where the
-step began: of several processes with one name, one handles a batch, and the others read on from behind it.
+A step reads the next events, begins a transaction, locks the position, calls the handler, moves the position and
+commits. So the results of an event and the position behind it are in the database together or not at all. The position
+moves only from where the step began: of several processes with one name, one handles a batch, and the others read on
+from behind it. It moves last: a handler that ends the transaction, which is an error, leaves the position where it was.
 """
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,8 @@ import sqlalchemy as sa
 
 from penstock.errors import BadArgument, DataTruncated
 from penstock.model import StreamCut, check_kind, check_whole
+from penstock.patterns._checks import check_function, check_returned, check_stop, check_store
+from penstock.patterns._positions import POSITIONS, TEXT_SIZE_MAX, check_columns, positions_table
 
 if TYPE_CHECKING:
     import threading
@@ -26,11 +28,8 @@ if TYPE_CHECKING:
 
     Handle = Callable[[sa.Connection, pa.RecordBatch], object]
 
-__all__ = ["POSITIONS", "SqlConsumer", "check_table_name", "forget_position"]
+__all__ = ["SqlConsumer"]
 
-POSITIONS: Final = "penstock_positions"
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_TEXT_SIZE_MAX: Final = 255
 _BATCH_SIZE: Final = 8 << 20  # of events that are read before the transaction begins
 _POLL_S: Final = 0.5
 
@@ -54,12 +53,13 @@ class SqlConsumer:
         table: str = POSITIONS,
     ) -> None:
         check_kind("engine", engine, sa.Engine)
+        check_store(store)
         check_whole("max_bytes", max_bytes, least=1)
         if start is not None:
             check_kind("start", start, StreamCut)
         check_kind("name", name, str)
-        if not 0 < len(name) <= _TEXT_SIZE_MAX:
-            raise BadArgument(f"invalid consumer name {name!r}: use 1 to {_TEXT_SIZE_MAX} characters")
+        if not 0 < len(name) <= TEXT_SIZE_MAX:
+            raise BadArgument(f"invalid consumer name {name!r}: use 1 to {TEXT_SIZE_MAX} characters")
         self._engine, self._store, self._max_bytes = engine, store, max_bytes
         self._positions = positions_table(table)
         info = store.stream(stream)
@@ -78,9 +78,11 @@ class SqlConsumer:
         """Handle the next events in one transaction, and return how many there were; 0 if there are none.
 
         ``handle(connection, batch)`` is called with the batches one after the other. If it raises, the transaction is
-        rolled back, and the next step begins with the same events. The event of a row is null if it has more than
-        1 MiB: read it with ``fetch_event_as_stream``.
+        rolled back, and the next step begins with the same events. It is a plain function, and leaves it to the step to
+        end the transaction: otherwise it gets ``BadArgument``, and the next step begins with the same events, too. The
+        event of a row is null if it has more than 1 MiB: read it with ``fetch_event_as_stream``.
         """
+        check_function(handle)
         while True:
             start = self.position
             try:
@@ -97,18 +99,25 @@ class SqlConsumer:
 
     def run(self, handle: Handle, stop: threading.Event) -> None:
         """Handle events as they come, until ``stop`` is set; new ones are looked for twice a second."""
+        check_function(handle)
+        check_stop(stop)
         while not stop.is_set():
             if not self.step(handle):
                 stop.wait(_POLL_S)
 
     def _handle(self, handle: Handle, batches: list[pa.RecordBatch], start: StreamCut, end: StreamCut) -> bool:
         """Return whether the events were handled; if not, another process has handled them."""
-        move = sa.update(self._positions).where(self._row, self._positions.c.cut == str(start)).values(cut=str(end))
+        from_start = sa.update(self._positions).where(self._row, self._positions.c.cut == str(start))
         with self._engine.begin() as connection:
-            if connection.execute(move).rowcount != 1:
+            transaction = connection.get_transaction()
+            if connection.execute(from_start.values(cut=str(start))).rowcount != 1:  # which locks the row
                 return False
             for batch in batches:
-                handle(connection, batch)
+                check_returned(handle(connection, batch))
+                if connection.closed or connection.get_transaction() is not transaction:
+                    raise _transaction_ended()
+            if connection.execute(from_start.values(cut=str(end))).rowcount != 1:
+                raise _transaction_ended()  # by SQL: the row is not locked any more
         return True
 
     def _open(self, start: StreamCut, uid: int) -> None:
@@ -118,6 +127,7 @@ class SqlConsumer:
             if driver is not None and connection.dialect.detect_autocommit_setting(driver):
                 raise BadArgument("the engine commits each statement by itself (AUTOCOMMIT): use one with transactions")
             self._positions.create(connection, checkfirst=True)
+            check_columns(connection, self._positions)
             known = connection.execute(sa.select(self._positions.c.uid).where(self._row)).scalar_one_or_none()
         if known is None:
             self._insert(start, uid)
@@ -143,28 +153,8 @@ class SqlConsumer:
             return  # another process has begun at the same moment, and its start counts
 
 
-def positions_table(name: str) -> sa.Table:
-    """Return the table of positions, one row for each consumer and stream."""
-    return sa.Table(
-        check_table_name(name),
-        sa.MetaData(),
-        sa.Column("consumer", sa.String(_TEXT_SIZE_MAX), primary_key=True),
-        sa.Column("stream", sa.String(2 * _TEXT_SIZE_MAX + 1), primary_key=True),
-        sa.Column("uid", sa.String(20), nullable=False),  # of the stream: one with the same name may follow it
-        sa.Column("cut", sa.Text(), nullable=False),
+def _transaction_ended() -> BadArgument:
+    return BadArgument(
+        "invalid handle: it ended the transaction of its step, so these events do not count as handled; "
+        "use connection.begin_nested() for what may fail, and leave commit() and rollback() to the step"
     )
-
-
-def forget_position(connection: sa.Connection, *, consumer: str, table: str = POSITIONS) -> None:
-    """Delete the positions of a consumer within the caller's transaction."""
-    positions = positions_table(table)
-    if sa.inspect(connection).has_table(table):
-        connection.execute(sa.delete(positions).where(positions.c.consumer == consumer))
-
-
-def check_table_name(name: str) -> str:
-    """Return a name that every database takes unquoted."""
-    check_kind("table", name, str)
-    if not _NAME.fullmatch(name):
-        raise BadArgument(f"invalid table name {name!r}: use letters, digits and '_', at most 63")
-    return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -213,3 +214,59 @@ def test_the_table_of_positions_is_no_view(engine: sa.Engine, store: Store) -> N
     """It has other columns, and others need it."""
     with pytest.raises(BadArgument, match="that of positions"):
         LatestByKey(engine, store, STREAM, table="penstock_positions")
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback", "close", "rollback after an error"])
+def test_a_handler_that_ends_the_transaction_loses_no_event(engine: sa.Engine, store: Store, end: str) -> None:
+    """The events behind what it committed, or all that it rolled back, would count as handled."""
+    write(store, *(b"%d" % number for number in range(100)), keys=[str(number) for number in range(100)])
+    consumer, start = SqlConsumer(engine, store, STREAM, name="c"), store.head(STREAM)
+
+    def handle(connection: sa.Connection, batch: pa.RecordBatch) -> None:
+        record(connection, batch)
+        if end == "rollback after an error":
+            with suppress(sa.exc.DBAPIError):
+                connection.execute(sa.text("SELECT * FROM missing"))
+            connection.rollback()
+        else:
+            getattr(connection, end)()
+
+    for _ in range(2):
+        with pytest.raises(BadArgument, match="it ended the transaction"):
+            consumer.step(handle)
+        assert (consumer.position, store.consumers(STREAM)) == (start, {"c": start})
+    with engine.begin() as connection:
+        connection.execute(sa.delete(SEEN))
+    assert consumer.step(record) == 100
+    assert seen(engine) == sorted(b"%d" % number for number in range(100))
+
+
+def test_what_a_database_has_not_committed_is_not_handled(engine: sa.Engine, store: Store) -> None:
+    """PostgreSQL ends a transaction in which a statement failed without an error, even if it is told to commit."""
+    write(store, b"a", b"b")
+    consumer = SqlConsumer(engine, store, STREAM, name="c")
+
+    def handle(connection: sa.Connection, batch: pa.RecordBatch) -> None:
+        record(connection, batch)
+        with suppress(sa.exc.DBAPIError):
+            connection.execute(sa.text("SELECT * FROM missing"))
+
+    with suppress(sa.exc.DBAPIError):
+        consumer.step(handle)
+    assert consumer.position == (store.tail(STREAM) if seen(engine) else store.head(STREAM))
+    assert store.consumers(STREAM) == {"c": consumer.position}
+
+
+def test_a_handler_may_have_savepoints(engine: sa.Engine, store: Store) -> None:
+    """A part that fails can be rolled back by itself: that is how to skip a row that is there already."""
+    write(store, b"a", b"b")
+
+    def handle(connection: sa.Connection, batch: pa.RecordBatch) -> None:
+        for row in batch.to_pylist():
+            with suppress(KeyError), connection.begin_nested():
+                connection.execute(sa.insert(SEEN), {"event": row["event"]})
+                if row["event"] == b"b":
+                    raise KeyError
+
+    assert SqlConsumer(engine, store, STREAM, name="c").step(handle) == 2
+    assert seen(engine) == [b"a"]
