@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.backup._outside import check_outside_stores
 from penstock.backup._target import BackupTarget, open_target
 from penstock.backup._verify import read_place
 from penstock.cpo import open_cpo
-from penstock.embedded import PARTITION
+from penstock.embedded import PARTITION, open_store
 from penstock.errors import BackupCorrupt, BadArgument, DiskFailed, FolderInUse, FolderUnusable, NoSuchPoint
 from penstock.model import PLOGS_FOLDER, PlogId
 from penstock.plog import FilePlogs, RawBlocks, check_raw, disk_refusal, plog_file, plog_head
@@ -79,6 +80,7 @@ def restore_store(
         raise BadArgument(f"invalid folder {str(folder)!r}: a store is restored into a folder of this machine")
     path = Path(folder).absolute()
     check_no_file(path)
+    check_outside_stores(folder, may_be_store=True)
     _remove_moved(path)
     _check_empty(path)
     target.check_format()
@@ -89,6 +91,8 @@ def restore_store(
         _write_plogs(target, point, draft, on_progress)
         with open_cpo(f"sqlite:{draft / _ORACLE}") as cpo:
             cpo.set_metadata_plog(PARTITION, PlogId.parse(point.metadata_plog), expected=0)
+        with open_store(draft):  # makes what an open needs, so that the store can be read if the disk is full by then
+            pass
         _sync_folder(draft)
         _check_empty(path)
         _move_into(path, draft) if inside else draft.rename(path)

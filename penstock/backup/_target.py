@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.backup._folder_target import FolderTarget
 from penstock.backup._lease import LEASE_S, leased
+from penstock.backup._outside import check_outside_stores
 from penstock.backup._pack import PACK_HEAD_SIZE, read_index, read_pack_head
 from penstock.backup._point import decode_point, encode_point, is_point_name, point_name
 from penstock.errors import BackupCorrupt, BadArgument, FormatUnknown, NoSuchObject, NoSuchPoint, NotABackup
@@ -82,9 +83,10 @@ class BackupTarget:
         """Make sure that this is a backup, or an empty place for one."""
         try:
             self.check_format()
-        except NotABackup:
+        except NotABackup as error:
             if any(True for _ in self._requests.again(lambda: self._objects.names(""))):
-                raise
+                place = "a new or empty folder" if isinstance(self._objects, FolderTarget) else "an empty prefix"
+                raise NotABackup(error.target, reason=error.reason, advice=f"choose {place}") from None
             self._requests.put_own(_FORMAT_NAME, _FORMAT_TEXT)
 
     def check_format(self) -> None:
@@ -213,4 +215,6 @@ def open_target(address: str | PathLike[str], *, create: bool = False) -> Backup
         return BackupTarget(Bucket(parsed))
     if "://" in text:
         raise BadArgument(f"invalid target {text}: use a folder, s3://bucket/prefix or az://container/prefix")
+    if create:
+        check_outside_stores(text)
     return BackupTarget(FolderTarget(text, create=create))

@@ -31,8 +31,8 @@ class SnapshotLost(BackupError):
 class NotABackup(BackupError):
     """The folder or the bucket holds no backup."""
 
-    def __init__(self, target: str, *, reason: str) -> None:
-        super().__init__(f"{target} is not a backup: {reason}; name the target of penstock backup")
+    def __init__(self, target: str, *, reason: str, advice: str = "name the target of penstock backup") -> None:
+        super().__init__(f"{target} is not a backup: {reason}; {advice}")
         self.target, self.reason = target, reason
 
 

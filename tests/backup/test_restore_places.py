@@ -11,7 +11,7 @@ import pytest
 
 from penstock.backup import backup_store, check_folder, restore_store
 from penstock.embedded import open_store
-from penstock.errors import FolderInUse, FolderUnusable
+from penstock.errors import BadArgument, FolderInUse, FolderUnusable, NotABackup
 from tests.backup.harness import STREAM, files_of
 
 if TYPE_CHECKING:
@@ -119,3 +119,53 @@ def test_a_folder_with_files_of_others_is_refused(target: Path, tmp_path: Path) 
     with pytest.raises(FolderInUse):
         restore_store(target, tmp_path / "c")
     assert files_of(tmp_path / "c") == {"cpo.db": b"x"}
+
+
+@pytest.mark.parametrize("place", ["a", "a/b", "a/plogs/x", "link/b"])
+def test_nothing_is_backed_up_or_restored_into_the_folder_of_a_store(target: Path, tmp_path: Path, place: str) -> None:
+    """A backup that is in what it is a copy of is lost with it."""
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    before = files_of(tmp_path / "a")
+    with open_store("memory:") as store, pytest.raises(BadArgument, match="choose a folder outside of stores"):
+        backup_store(store, tmp_path / place)
+    if place != "a":
+        with pytest.raises(BadArgument, match="choose a folder outside of stores"):
+            restore_store(target, tmp_path / place)
+    assert files_of(tmp_path / "a") == before
+
+
+def test_a_target_with_other_files_is_to_be_another_one(target: Path, tmp_path: Path) -> None:
+    """Who named the folder knows that it is no backup yet."""
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "letter").write_text("x")
+    with open_store("memory:") as store, pytest.raises(NotABackup, match="choose a new or empty folder"):
+        backup_store(store, tmp_path / "documents")
+    with pytest.raises(NotABackup, match="name the target of penstock backup"):
+        restore_store(tmp_path / "documents", tmp_path / "c")
+    assert target.is_dir()
+
+
+FULL = """
+import errno, os, sys
+from penstock.backup import restore_store
+from penstock.embedded import open_store
+target, folder = sys.argv[1:]
+restore_store(target, folder + "/r")
+with open(folder + "/fill", "wb", buffering=0) as fill:
+    try:
+        while fill.write(bytes(4096)): pass
+    except OSError as error: print(errno.errorcode[error.errno])
+with open_store(folder + "/r") as store:
+    print([batch["event"].to_pylist() for batch in store.read("plant/readings")])
+"""
+
+
+def test_a_restored_store_is_read_on_a_full_disk(target: Path, tmp_path: Path) -> None:
+    """A disk may be full before the store is opened for the first time, and its events are all that there is."""
+    (tmp_path / "disk").mkdir()
+    script = 'mount -t tmpfs -o size=64m tmpfs "$2" && exec "$3" -c "$4" "$1" "$2"'
+    command = ["unshare", "-rm", "sh", "-c", script, "sh", str(target), str(tmp_path / "disk"), sys.executable, FULL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(f"nothing can be mounted here: {done.stderr}")
+    assert done.stdout == "ENOSPC\n[[b'event']]\n", done.stderr
