@@ -43,7 +43,8 @@ def top(
         if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
             _print(_with_rates(source, query), as_json=as_json)
             return
-        run(source, store, query)
+        code = run(source, store, query)
+    raise typer.Exit(code)
 
 
 def _with_rates(source: "Source", query: "Query") -> "Overview":

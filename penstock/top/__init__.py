@@ -22,8 +22,10 @@ __all__ = [
 ]
 
 
-def run(source: Source, address: str, query: Query) -> None:
-    """Show the figures of a source on the terminal, until the user quits."""
+def run(source: Source, address: str, query: Query) -> int:
+    """Show the figures of a source on the terminal, until the user quits, or a signal comes; return the exit code."""
     from penstock.top._app import TopApp  # noqa: PLC0415 - needs the extra
 
-    TopApp(source, address, query).run()
+    app = TopApp(source, address, query)
+    app.run()
+    return app.return_code or 0

@@ -7,6 +7,7 @@ last answer had stays on the screen until the next one comes; the line above the
 from __future__ import annotations
 
 import asyncio
+import signal
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -51,6 +52,7 @@ penstock top shows the streams of a store, and asks for new figures every second
   ?              show this help
   Esc            go back
   q, Ctrl-C      quit
+  Ctrl-Z         stop, until fg continues it
 
 time           how far the last watermark is behind the clock
 lag            the age of the oldest event that a reader group has not read
@@ -344,7 +346,10 @@ class TopApp(App[None]):
 
     TITLE: str | None = "penstock top"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "quit", priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "quit", priority=True),
+        Binding("ctrl+z", "suspend_process", priority=True),
+    ]
     CSS = """
     #head { height: 3; text-style: bold; }
     #table { height: 1fr; }
@@ -358,5 +363,10 @@ class TopApp(App[None]):
         self._source, self._address, self._wanted = source, address, query or Query()
 
     def on_mount(self) -> None:
-        """Show the table."""
+        """Show the table; the terminal is as it was before when a signal has ended this."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._end_with, 128 + number)
         self.push_screen(StreamTable(self._source, self._address, self._wanted))
+
+    def _end_with(self, code: int) -> None:
+        self.exit(return_code=code)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import select
+import signal
+import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import pytest
 
 import penstock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
-
-    import pytest
 
     from tests.cli.conftest import Call, CallOnTerminal, Run
 
@@ -66,3 +74,77 @@ def test_bad_usage_is_refused_in_words(call: Call, here: Path) -> None:
     missing = call("top", "--once")
     assert missing.code == 1
     assert "no store in ./penstock-data: name one with --store" in missing.err
+
+
+class Terminal:
+    """A terminal, on which a process runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], ours: int) -> None:
+        self.process, self.ours = process, ours
+
+    def press(self, key: bytes) -> None:
+        """Press a key."""
+        os.write(self.ours, key)
+
+    def until(self, text: bytes | None) -> bytes:
+        """Return what is shown up to a text, or to the end."""
+        shown, end = b"", time.monotonic() + 60
+        while text is None or text not in shown:
+            assert time.monotonic() < end, shown
+            assert select.select([self.ours], [], [], 30)[0], shown
+            try:
+                shown += os.read(self.ours, 65536)
+            except OSError:  # how Linux says that no process has the other side open any more
+                assert text is None, shown
+                break
+        return shown
+
+
+@contextmanager
+def _on_terminal(*arguments: str, folder: Path, environment: dict[str, str]) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *arguments],
+        cwd=folder,
+        env=environment | {"TERM": "xterm", "COLUMNS": "100", "LINES": "20"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_terminal_as_it_was(
+    plant: Path, environment: dict[str, str], number: signal.Signals
+) -> None:
+    """It had to be closed: nothing that was typed was seen, and the mouse wrote into it."""
+    with _on_terminal("top", folder=plant, environment=environment) as terminal:
+        terminal.until(b"plant/readings")
+        terminal.process.send_signal(number)
+        shown = terminal.until(None)
+        for restored in (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l"):  # the first screen, the cursor, no mouse
+            assert restored in shown
+        assert terminal.process.wait(60) == 128 + number
+
+
+def test_ctrl_z_stops_it_with_a_terminal_that_is_usable(plant: Path, environment: dict[str, str]) -> None:
+    """A shell is a key away, and fg shows the streams again."""
+    with _on_terminal("top", folder=plant, environment=environment) as terminal:
+        terminal.until(b"plant/readings")
+        terminal.press(b"\x1a")
+        terminal.until(b"\x1b[?1049l")  # the first screen
+        _, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.until(b"plant/readings")
+        terminal.press(b"q")
+        terminal.until(None)
+        assert terminal.process.wait(60) == 0
