@@ -50,7 +50,6 @@ HEADERS: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_UNKNOWN: Final = "(unknown)"
 
 
 def peer_of(connection: HTTPConnection) -> str:
@@ -62,9 +61,7 @@ def check_host(connection: HTTPConnection) -> None:
     """Refuse a host name that may belong to another site; for servers without users."""
     if not has_own_host(connection):
         host = _host_of(connection)
-        raise NotPermitted(
-            _UNKNOWN, act=f"open the console under the name {host!r}", advice="use localhost or an address"
-        )
+        raise NotPermitted(None, act=f"open the console under the name {host!r}", advice="use localhost or an address")
 
 
 def has_own_host(connection: HTTPConnection) -> bool:
@@ -85,7 +82,7 @@ def check_origin(connection: HTTPConnection) -> None:
     """Refuse a request that no page of ours has sent."""
     if not has_own_origin(connection):
         raise NotPermitted(
-            _UNKNOWN, act="change anything from another site", advice="open the console of this server, and do it there"
+            None, act="change anything from another site", advice="open the console of this server, and do it there"
         )
 
 

@@ -87,10 +87,10 @@ class NotAuthenticated(PenstockError):
 
 
 class NotPermitted(PenstockError):
-    """The user lacks a permission."""
+    """The user lacks a permission; ``user`` is None where no user has it."""
 
-    def __init__(self, user: str, *, act: str, advice: str) -> None:
-        super().__init__(f"user {user} may not {act}: {advice}")
+    def __init__(self, user: str | None, *, act: str, advice: str) -> None:
+        super().__init__(f"nobody may {act}: {advice}" if user is None else f"user {user} may not {act}: {advice}")
         self.user, self.act = user, act
 
 

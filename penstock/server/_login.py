@@ -99,7 +99,7 @@ class Logins:
         if ":" in name:  # which no name has, and the password would begin there
             raise NotAuthenticated
         self(f"Basic {header}", peer)
-        return self._checked(lambda: self._users.token(name, lifetime_s))
+        return self._checked(lambda: self._users.token(name, lifetime_s, is_session=True))
 
     def check(self, header: str | None, peer: str) -> User:
         """Return the user, without a wait after a failure: a network that has to wait is refused meanwhile."""

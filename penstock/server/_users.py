@@ -240,8 +240,11 @@ class Users:
         self._file.change(lambda old: _with_grants(old, name, without))
         return revoked in before, sorted(grant for grant in before - {revoked} if grant.overlaps(revoked))
 
-    def token(self, name: str, lifetime_s: float) -> str:
-        """Make a token, which replaces user and password until it expires; it is shown only here."""
+    def token(self, name: str, lifetime_s: float, *, is_session: bool = False) -> str:
+        """Make a token, which replaces user and password until it expires; it is shown only here.
+
+        If the user has too many, the oldest session of the console ends: whoever does not sign out leaves one behind.
+        """
         check_positive("lifetime_s", lifetime_s)
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
 
@@ -249,11 +252,9 @@ class Users:
             _check_known(old, name)
             now = self._clock.now()
             alive = {key: token for key, token in old.tokens.items() if now < token.expires}
-            if sum(token.user == name for token in alive.values()) >= TOKENS_MAX:
-                raise BadArgument(f"user {name!r} has {TOKENS_MAX} tokens: revoke some with penstock user expire")
-            return Content(
-                users=old.users, tokens={**alive, token_id: StoredToken(name, _digest(secret), now + lifetime_s)}
-            )
+            _make_space(alive, name)
+            made = StoredToken(name, _digest(secret), now + lifetime_s, is_session or msgspec.UNSET)
+            return Content(users=old.users, tokens={**alive, token_id: made})
 
         self._file.change(added)
         return f"{token_id}.{secret}"
@@ -321,6 +322,17 @@ def _check_password(password: object) -> None:
 def _check_known(content: Content, name: str) -> None:
     if name not in content.users:
         raise NoSuchUser(name)
+
+
+def _make_space(alive: dict[str, StoredToken], name: str) -> None:
+    """Remove the oldest session of a user who has too many tokens; ``BadArgument`` if none is a session."""
+    mine = {key: token for key, token in alive.items() if token.user == name}
+    if len(mine) < TOKENS_MAX:
+        return
+    sessions = [key for key, token in mine.items() if token.is_session is True]
+    if not sessions:
+        raise BadArgument(f"user {name!r} has {TOKENS_MAX} tokens: revoke some with penstock user expire")
+    del alive[min(sessions, key=lambda key: mine[key].expires)]
 
 
 def _without_tokens(content: Content, name: str) -> Content:

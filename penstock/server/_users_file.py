@@ -36,11 +36,12 @@ class StoredUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoredToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token's user and end, as users.json stores them under the token's id."""
+    """A token's user and end, as users.json stores them under the token's id; and whether the console made it."""
 
     user: str
     digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     expires: Annotated[float, msgspec.Meta(ge=0, lt=_YEAR_10000)]
+    is_session: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

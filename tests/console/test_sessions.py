@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from penstock.errors import LimitReached, LoginsBusy, NotAuthenticated
-from penstock.server import Server, _login_queue
+from penstock.server import Server, _login_queue, _users
 from penstock.server._config import Config
 from penstock.server._console import SESSION_S, ConsoleAccess
 from penstock.server._limits import Limits
@@ -88,6 +88,18 @@ def test_a_server_says_that_it_has_no_users_yet_and_never_how_many_it_has(tmp_pa
         assert client.sign_in("anna").status == 200
         (tmp_path / USERS_FILE).write_text("damaged")
         assert (client.get("session").status, client.get("session").error) == (503, "ServerBusy")
+
+
+def test_who_never_signs_out_can_still_sign_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session lasts for half a day, and a script may begin one for each call."""
+    monkeypatch.setattr(_users, "TOKENS_MAX", 3)
+    users = Users.open(tmp_path / USERS_FILE)
+    users.add("rita", PASSWORD)
+    access = ConsoleAccess(Logins(users), Limits())
+    sessions = [access.sign_in("rita", PASSWORD, PEER).token for _ in range(4)]
+    assert access.principal(sessions[-1], PEER).name == "rita"
+    with pytest.raises(NotAuthenticated):
+        access.principal(sessions[0], PEER)
 
 
 @pytest.fixture
@@ -218,6 +230,7 @@ def test_a_change_from_another_site_is_refused(served: Served, headers: dict[str
     for path, method in (("streams", "POST"), ("session", "POST"), ("session", "DELETE")):
         answer = client.post(path, CHANGE, method=method, **headers)
         assert (answer.status, answer.error) == (403, "NotPermitted")
+        assert answer.json["message"].startswith("nobody may change anything from another site: open the console")
     assert client.get("session").json["user"] == "anna"
 
 

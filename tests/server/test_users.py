@@ -239,6 +239,27 @@ def test_tokens_do_not_pile_up(users: Users, clock: ManualClock, path: Path, mon
     assert path.read_text().count("digest") == 1
 
 
+def test_the_oldest_session_gives_way_to_a_new_token(
+    users: Users, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who never signs out of the console would have to wait for half a day; tokens of programs stay."""
+    monkeypatch.setattr(_users, "TOKENS_MAX", 3)
+    users.add("bert", "hidden")
+    kept = [users.token("anna", 10), users.token("bert", 10, is_session=True)]
+    oldest, next_one = users.token("anna", 60, is_session=True), ""
+    for _ in range(2):
+        clock.advance(1)
+        next_one = users.token("anna", 60, is_session=True)
+    for token in [*kept, next_one]:
+        users.log_in_by_token(token)
+    with pytest.raises(NotAuthenticated):
+        users.log_in_by_token(oldest)
+    for _ in range(2):
+        users.token("anna", 60)
+    with pytest.raises(BadArgument, match="has 3 tokens"):
+        users.token("anna", 60, is_session=True)
+
+
 def test_file_tells_no_secret(users: Users, path: Path) -> None:
     """It ends up in backups."""
     token = users.token("anna", 3600)
