@@ -21,7 +21,10 @@ _LATEST_BYTES: Final = 64 << 10
 _LATEST_BYTES_MIN: Final = 4 << 10
 _BACK_S: Final = (10, 60, 600, 3_600, 86_400)
 _SEGMENTS_MAX: Final = 256  # a block of each is read
-_ADVICE: Final = "use head, latest, tail, a time, a cut or a pointer; a time is milliseconds since 1970"
+_ADVICE: Final = (
+    "use head, latest, tail, a cut, a pointer, or a time: milliseconds since 1970, "
+    "and on the page also 12:30 or 2026-11-20 12:30"
+)
 
 
 def find_position(store: ConsoleStore, name: str, text: str) -> StreamCut:

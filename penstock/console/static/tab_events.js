@@ -10,16 +10,19 @@ const FOLLOW_MS = 500;
 const SCROLLED_PX = 2; // less is rounding
 const TYPING_MS = 300; // a pause in which the key filter is applied
 
-// "2026-11-20 12:00", or a time of today; null if it is no time.
+// "2026-11-20 12:00", or a time of today; null if it is not written like a time, NaN if there is no such time.
 export function parseTime(text, today = new Date()) {
   const clock = /^(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,3}))?)?$/.exec(text);
   if (clock) {
     const [, hours, minutes, secs = "0", ms = "0"] = clock;
+    if (+hours > 23 || +minutes > 59 || +secs > 59) return NaN;
     return new Date(today.getFullYear(), today.getMonth(), today.getDate(), +hours, +minutes, +secs, +ms.padEnd(3, "0")).getTime();
   }
-  if (!/^\d{4}-\d{2}-\d{2}/.test(text)) return null;
-  const parsed = Date.parse(text.replace(/^(\d{4}-\d{2}-\d{2})$/, "$1T00:00").replace(" ", "T"));
-  return Number.isNaN(parsed) ? null : parsed;
+  const date = /^(\d{4})-(\d{2})-(\d{2})(?:[ T][^@]*)?$/.exec(text); // an @ is of a cut
+  if (!date) return null;
+  const [, year, month, day] = date;
+  if (new Date(Date.UTC(+year, +month - 1, +day)).getUTCDate() !== +day || +month > 12) return NaN; // Date.parse takes 31 February
+  return Date.parse(text.replace(/^(\d{4}-\d{2}-\d{2})$/, "$1T00:00").replace(" ", "T"));
 }
 
 export function eventsTab({ signal, failed }, name, body) {
@@ -85,6 +88,11 @@ export function eventsTab({ signal, failed }, name, body) {
   };
   const jump = (text) => {
     const time = parseTime(text);
+    if (Number.isNaN(time)) {
+      state.note = `There is no such time: ${text}.`;
+      show();
+      return;
+    }
     const position = time === null ? text : String(time);
     state.marked = text.includes("@") && !text.includes(",") ? text : null;
     if (position === "") return;
