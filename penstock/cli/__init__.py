@@ -171,11 +171,29 @@ _USAGE_WORDS: Final = (
     (re.compile(r"\bInput should be"), "it should be"),
     (re.compile(r"\.$"), ""),
 )
+_OTHER_NAMES: Final = {
+    "add": ("create",),
+    "delete": ("rm",),
+    "describe": ("show", "ls"),
+    "info": ("show", "ls"),
+    "list": ("ls",),
+    "new": ("create", "add"),
+    "remove": ("rm",),
+    "show": ("ls", "log"),
+}
+"""What other programs call our commands; the first one that a group has is named."""
 _SENTENCE_MAX: Final = 1000  # characters of a first sentence: no help is cut off
 
 
 class _Group(TyperGroup):
-    """A command group that lists its commands by subject."""
+    """A command group that lists its commands by subject, and knows what other programs call them."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Typer has no public names
+        """Find a command; for one that has another name here, say which."""
+        ours = [name for name in _OTHER_NAMES.get(args[0], ()) if name in self.commands]
+        if args[0] not in self.commands and ours:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {ours[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Typer has no public names
         """Write one list per section; the commands of a subject have none."""
@@ -234,8 +252,14 @@ def _fail_usage(error: Any) -> NoReturn:  # noqa: ANN401 - Typer has no public n
         sys.exit(error.exit_code)
     for words, ours in _USAGE_WORDS:
         message = words.sub(ours, message)
-    command = "penstock" if error.ctx is None else error.ctx.command_path
+    command = _called_path() if error.ctx is None else error.ctx.command_path
     _fail(PenstockError(f"{message[0].lower()}{message[1:]} (see {command} --help)"), code=error.exit_code)
+
+
+def _called_path() -> str:
+    """Return the command that was called: the parser of options does not say in which one it found a mistake."""
+    names = _called(sys.argv[1:])
+    return f"penstock {names[0]}" if len(names) == 1 else "penstock"
 
 
 def _stop_printing() -> None:

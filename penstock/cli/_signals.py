@@ -7,10 +7,12 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import typer
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["signals_exit"]
+__all__ = ["says_when_interrupted", "signals_exit"]
 
 
 @contextmanager
@@ -26,3 +28,13 @@ def signals_exit() -> Iterator[None]:
 
 def _exit(number: int, _: object) -> None:
     sys.exit(128 + number)
+
+
+@contextmanager
+def says_when_interrupted(state: str) -> Iterator[None]:
+    """Say in one line what a Ctrl-C in the block has left behind."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"penstock: interrupted: {state}", err=True)
+        raise typer.Exit(128 + signal.SIGINT) from None

@@ -6,6 +6,7 @@ import typer
 
 from penstock.cli._credentials import StoreCommand
 from penstock.cli._output import JsonOption, act_progress, count_of, fail, human_size, print_json, print_rows, size
+from penstock.cli._signals import says_when_interrupted
 from penstock.cli._store import existing_store
 from penstock.errors import BadArgument
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "penstock backup ./penstock-data ./penstock-backup --keep 7"
 _LIST = "ls"
+_AS_BEFORE = "earlier points are as they were; run the backup again, which copies only what is missing"
 
 
 class BackupCommand(StoreCommand):
@@ -65,7 +67,11 @@ def backup(
     if store == _LIST:
         _report_points(list_points(target), as_json=as_json)
         return
-    with existing_store(store, named_by="STORE") as opened, act_progress() as on_progress:
+    with (
+        says_when_interrupted(_AS_BEFORE),
+        existing_store(store, named_by="STORE") as opened,
+        act_progress() as on_progress,
+    ):
         result = backup_store(opened, target, keep_points=keep_points, on_progress=on_progress)
     _report_backup(result, as_json=as_json)
 

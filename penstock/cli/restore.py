@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli._output import JsonOption, act_progress, human_size, print_json
+from penstock.cli._signals import says_when_interrupted
 
 EXAMPLE = "penstock restore ./penstock-backup ./restored"
 
@@ -28,7 +29,7 @@ def restore(
     """
     from penstock.backup import restore_store
 
-    with act_progress() as on_progress:
+    with says_when_interrupted("nothing was restored; run the restore again"), act_progress() as on_progress:
         result = restore_store(target, folder, at=at, on_progress=on_progress)
     if as_json:
         print_json({"point": result.point, "plogs": result.plogs, "size_bytes": result.size_bytes})

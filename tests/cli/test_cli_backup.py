@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -156,3 +158,34 @@ def test_restore_refuses_a_folder_that_is_in_use(call: Call, here: Path) -> None
     result = call("restore", "saved", "penstock-data")
     assert result.code == 1
     assert result.err.startswith(f"penstock: cannot restore into {here / 'penstock-data'}, which is not empty: ")
+
+
+@pytest.mark.usefixtures("readings")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("backup", "penstock-data", "saved"), "earlier points are as they were; run the backup again"),
+        (("restore", "saved", "new"), "nothing was restored; run the restore again"),
+    ],
+)
+def test_ctrl_c_says_what_is_left(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    """Whoever has interrupted it asks at once whether something is half done."""
+    assert call("backup", "penstock-data", "saved").code == 0
+    points = call("backup", "ls", "saved").out
+    pressed: list[bool] = []
+
+    def interrupted(_: int) -> None:
+        if not pressed:
+            pressed.append(True)
+            signal.raise_signal(signal.SIGINT)
+
+    call("write", "plant/readings", stdin=b"4\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", interrupted)
+        result = call(*arguments)
+    assert (result.code, result.out) == (130, "")
+    assert result.err.startswith(f"penstock: interrupted: {said}")
+    assert call("backup", "ls", "saved").out == points
+    assert not (here / "new").exists()

@@ -94,6 +94,10 @@ def test_help_imports_nothing_heavy() -> None:
         ("doctor --nonsense", "no such option: --nonsense (see penstock doctor --help)"),
         ("stream x", "no such command 'x' (see penstock stream --help)"),
         ("stream create", "missing argument 'NAME' (see penstock stream create --help)"),
+        ("stream delete a/b", "no such command 'delete'. Did you mean 'rm'? (see penstock stream --help)"),
+        ("group show a", "no such command 'show'. Did you mean 'ls'? (see penstock group --help)"),
+        ("write a/b --key", "option '--key' requires an argument (see penstock write --help)"),
+        ("stream create --segments", "option '--segments' requires an argument (see penstock stream create --help)"),
         ("read a/b --limit 0", "invalid --limit: it should be greater than or equal to 1 (see penstock read --help)"),
     ],
 )
