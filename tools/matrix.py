@@ -37,6 +37,7 @@ MORE = (
     "tests/top",
     "tests/test_deadlines.py",
     "tests/test_docstrings.py",
+    "tests/test_forked_blocks.py",
     "tests/test_forks.py",
     "tests/test_interop.py",
     "tests/test_retry.py",
