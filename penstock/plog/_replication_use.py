@@ -24,6 +24,9 @@ class ReplicationUse(NamedTuple):
     A server whose disk is full or fails is away, too. ``has_complete_group`` says whether new plogs can be created: a
     group for that has no server that is away. ``strays`` are the numbers of plogs that no log knows and that a server
     alone has, by its address; ``repairs`` says of each server of a group with plogs to be repaired how far that is.
+    ``listed`` says of each server whether the plogs that its group lacks are known, because all its servers were looked
+    through since they started; None while one of them is away. ``lost`` are the numbers of plogs in its group without
+    any good replica.
     """
 
     away: Mapping[str, str]
@@ -32,3 +35,10 @@ class ReplicationUse(NamedTuple):
     has_complete_group: bool
     strays: Mapping[str, int]
     repairs: Mapping[str, str]
+    listed: Mapping[str, bool | None]
+    lost: Mapping[str, int]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether ``under_replicated`` is the number of all plogs that lack a good replica."""
+        return all(self.listed.values())

@@ -15,6 +15,7 @@ from penstock.wire import ClusterMember
 if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.plog import ReplicationUse
+    from penstock.server._plog_server import PlogServerRow
     from penstock.server._session import Session
 
 __all__ = ["cluster_members", "send_members"]
@@ -44,25 +45,38 @@ def cluster_members(cpo: Cpo, use: ReplicationUse | None = None) -> list[Cluster
             role_of(server.scrub, is_running=server.is_running),
             f"{server.cluster}/{server.group}",
             until=round(server.until * 1000) if server.is_running else None,
-            repair=server.under_replicated,
+            repair=server._replace(is_listed=_is_listed(server, use)).repair,
             scrub=None if server.scrub is None else server.scrub.percent,
             damaged=None if server.scrub is None else server.scrub.damaged,
-            note=_note(server.address, use),
+            note=_note(server, use),
         )
         for server in plog_server_rows(cpo)
     ]
     return [*servers, *plog_servers]
 
 
-def _note(address: str, use: ReplicationUse | None) -> str | None:
-    """Return what the owner knows about a plog server: one line, without characters that a terminal would obey."""
-    if use is None:
-        return None
-    strays = use.strays.get(address)
+def _is_listed(server: PlogServerRow, use: ReplicationUse | None) -> bool | None:
+    """Return whether it is known what the group of a plog server lacks; None if a server of the group is away.
+
+    A server that was just started has told the oracle, but perhaps the owner has not noticed yet. A server without an
+    oracle is known to the owner alone.
+    """
+    if use is None or server.address not in use.listed or server.is_listed is False:
+        return server.is_listed
+    return use.listed[server.address]
+
+
+def _note(server: PlogServerRow, use: ReplicationUse | None) -> str | None:
+    """Return what is known about a plog server: one line, without characters that a terminal would obey."""
+    address = server.address
+    lost = server.lost if use is None else use.lost.get(address, server.lost)
+    strays = None if use is None else use.strays.get(address)
     notes = [
-        use.away.get(address),
+        None if use is None else use.away.get(address),
+        "is being looked through" if _is_listed(server, use) is False else None,
+        f"plogs without a good replica: {lost}" if lost else None,
         f"plogs that no log knows: {strays}" if strays else None,
-        use.repairs.get(address),
+        None if use is None else use.repairs.get(address),
     ]
     text = "; ".join(note for note in notes if note)
     return "".join(part if part.isprintable() else " " for part in text[:_NOTE_SIZE_MAX]) or None

@@ -189,7 +189,7 @@ class ConsoleFigures:
                 part=f"{server.cluster}/{server.group}",
                 since=None,
                 until=server.until if server.is_running else None,
-                repair=server.under_replicated,
+                repair=server.repair,
             )
             for server in plog_server_rows(self._cpo)
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import suppress
 from itertools import accumulate
@@ -228,8 +229,9 @@ def _bucket_metrics(use: BucketUse) -> Iterable[Metric]:
 def _replication_metrics(use: ReplicationUse) -> Iterable[Metric]:
     about = "Plog servers that do not answer this owner, or take no writes."
     yield _gauge("penstock_plog_servers_away", about, {"": len(use.away)})
-    about = "Plogs known to lack a good replica; those of a plog server that is away are counted when it is back."
-    yield _gauge("penstock_under_replicated_plogs", about, {"": use.under_replicated})
+    about = "Plogs known to lack a good replica; NaN until it is known, after a plog server was away, whether any do."
+    count = use.under_replicated if use.under_replicated or use.is_known else math.nan
+    yield _gauge("penstock_under_replicated_plogs", about, {"": count})
     about = "Bytes that were copied to repair replicas."
     yield CounterMetricFamily("penstock_repaired_bytes", about, use.copied_size)
 

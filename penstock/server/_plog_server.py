@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import Counter
 from contextlib import ExitStack, closing, suppress
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import (
@@ -27,6 +28,7 @@ from penstock.errors import (
 )
 from penstock.local import raise_file_limit
 from penstock.model import shown, split_address
+from penstock.plog.replicated import listed_groups
 from penstock.plog.server import PlogServer, ScrubSettings, ServerFolder
 from penstock.ports import SystemClock
 from penstock.server import _run
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from penstock.cpo import Cpo, Lease
-    from penstock.plog.replicated import ServerIdentity
+    from penstock.plog.replicated import ListedGroup, ServerIdentity
 
 __all__ = ["PlogServerSettings", "Presence", "plog_server_rows", "run_plog_server"]
 
@@ -278,7 +280,11 @@ def _serve_metrics(parts: ExitStack, server: PlogServer, host: str, port: int) -
 
 
 class PlogServerRow(NamedTuple):
-    """A server of a registered cluster, whether it runs as far as the oracle knows, and what its group must repair."""
+    """A server of a registered cluster, whether it runs as far as the oracle knows, and what its group must repair.
+
+    ``is_listed`` says whether an owner has looked through the servers of its group since they started, None if one of
+    them does not run, or has no oracle; ``lost`` is the number of plogs of the group without any good replica.
+    """
 
     address: str
     cluster: str
@@ -286,21 +292,41 @@ class PlogServerRow(NamedTuple):
     is_running: bool
     until: float
     under_replicated: int
+    is_listed: bool | None
+    lost: int
     scrub: ScrubRow | None
+
+    @property
+    def repair(self) -> int | None:
+        """How many plogs of the group are to be repaired; None if none is known of, and that is not all of them."""
+        return self.under_replicated or (0 if self.is_listed else None)
 
 
 def plog_server_rows(cpo: Cpo) -> list[PlogServerRow]:
     """Return the plog servers of all clusters that an oracle knows, in the order of their groups."""
-    under_replicated = Counter(tuple(key.split("/")[2:4]) for key in cpo.keys("seal/"))
+    listed = listed_groups(cpo)  # the rows of what a group lacks are there before
     scrubs = scrub_rows(cpo)
-    leases = {lease.owner.partition(" ")[0]: lease for lease in cpo.leases(_PRESENCE)}
+    last = sorted(cpo.leases(_PRESENCE), key=lambda lease: lease.expires)  # one may be of a folder that was deleted
+    leases = {lease.owner.partition(" ")[0]: lease for lease in last}
+    under_replicated = Counter(tuple(key.split("/")[2:4]) for key in cpo.keys("seal/"))
     rows = []
     for name in cpo.clusters():
         for group, servers in cpo.cluster(name).groups.items():
-            count = under_replicated[name, group]
+            count, views = under_replicated[name, group], listed.get((name, group), [])
+            is_listed = _is_listed(views, [leases.get(address) for address in servers])
+            lost = sum(view.lost for view in views)
             for address in servers:
                 lease = leases.get(address)
-                until = 0.0 if lease is None else lease.expires
+                runs, until = lease is not None, 0.0 if lease is None else lease.expires
                 scrub = scrubs.get((name, group, address))
-                rows.append(PlogServerRow(address, name, group, lease is not None, until, count, scrub))
+                rows.append(PlogServerRow(address, name, group, runs, until, count, is_listed, lost, scrub))
     return rows
+
+
+def _is_listed(views: list[ListedGroup], leases: list[Lease | None]) -> bool | None:
+    running = [None if lease is None else lease.owner.rpartition(" ")[2] for lease in leases]
+    for view in views:
+        pairs = zip_longest(running, (instance.hex() for instance in view.instances))
+        if any(now not in (None, before) for now, before in pairs):
+            return False
+    return None if None in running else bool(views)

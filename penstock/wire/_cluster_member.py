@@ -17,9 +17,10 @@ class ClusterMember(msgspec.Struct, frozen=True, array_like=True):
     An "unwritable" server is a plog server whose disk is full or fails.
 
     ``partition`` is what an owner owns, or the cluster and group of a plog server. ``repair`` is the number of plogs
-    of its group that are known to lack a good replica; ``scrub`` the percentage of its replicas that the present scrub
-    has read, and ``damaged`` the number of damaged ones that it has found and that are not replaced yet. ``note`` is
-    what the owner of the store knows about it, such as why it refuses the owner; the oracle does not know that.
+    of its group that are known to lack a good replica, None if none is known of but not all servers of the group were
+    looked through since they started; ``scrub`` the percentage of its replicas that the present scrub has read, and
+    ``damaged`` the number of damaged ones that it has found and that are not replaced yet. ``note`` is what the owner
+    of the store knows about it, such as why it refuses the owner; the oracle knows a part of that.
     """
 
     server: str

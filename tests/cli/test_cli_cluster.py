@@ -125,8 +125,8 @@ def test_a_cluster_has_groups_of_three_servers_and_status_shows_what_they_lack(c
         cpo.cas("scrub/plant/east/a:1", b"of a later version", expected=0)
     lines = call("cluster", "status", "--cpo", url).lines
     assert lines[:2] == [
-        "a:1\taway\tplant/east\t-\t-\t-\t0\t-\t-\t-",
-        "b:1\tplog-server\tplant/east\t-\t4000000009000\t-\t0\t40%\t2\t-",
+        "a:1\taway\tplant/east\t-\t-\t-\t?\t-\t-\t-",
+        "b:1\tplog-server\tplant/east\t-\t4000000009000\t-\t?\t40%\t2\t-",
     ]
     assert lines[5] == "c:2\taway\tplant/west\t-\t-\t-\t1\t-\t-\t-"
 

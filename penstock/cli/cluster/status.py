@@ -32,11 +32,11 @@ def status(
     may read all streams. While no server owns the store, or without a user, name its control plane oracle with --cpo.
 
     Plog servers of registered clusters follow: a server that is away shows no time, and the disk of one that is
-    "unwritable" is full or fails. "repair" is the number of plogs of its group that are known to lack a good replica
-    (what a server that is away has lost is counted when it is back), "scrub" the percentage of its replicas that the
-    present scrub has read, and "damaged" the number of damaged ones that were found and that are not replaced yet. The
-    owner adds a note to a plog server that it cannot use, or whose group is being repaired; the oracle knows nothing
-    of that.
+    "unwritable" is full or fails. "repair" is the number of plogs of its group that are known to lack a good replica,
+    "?" as long as it is not known whether any do: a server is away, or was not looked through since it started. "scrub"
+    is the percentage of its replicas that the present scrub has read, and "damaged" the number of damaged ones that
+    were found and that are not replaced yet. The owner adds a note to a plog server that it cannot use, or whose group
+    is being repaired. Do not empty the next disk before "repair" shows 0, without a note, for all servers of a group.
     """
     import msgspec
 
@@ -49,6 +49,9 @@ def status(
         print_json(rows)
         return
     columns = ("server", "role", "partition", "since", "until", "epoch", "repair", "scrub", "damaged", "note")
+    for row in rows:
+        if row["repair"] is None and row["role"] not in ("owner", "standby"):
+            row["repair"] = "?"
     shown = [tuple(_shown(column, row[column]) for column in columns) for row in rows]
     print_rows(columns, shown, is_folded=False)
 

@@ -51,6 +51,7 @@ from penstock.plog.replicated._plogs import ReplicatedPlogs
 from penstock.plog.replicated._reads import read_blocks
 from penstock.plog.replicated._refusals import refusal_of
 from penstock.plog.replicated._repair import list_replicas, note_missing, repair_plog
+from penstock.plog.replicated._rows import ListedGroup, listed_groups
 from penstock.plog.replicated._survey import check_replaceable
 from penstock.plog.replicated._window import REPLICAS, AppendWindow, SentAppend
 
@@ -70,6 +71,7 @@ __all__ = [
     "HostSteps",
     "ListDamaged",
     "ListReplicas",
+    "ListedGroup",
     "NoteCopied",
     "OwnedPlogs",
     "ReadRow",
@@ -98,6 +100,7 @@ __all__ = [
     "encode_header",
     "list_damaged",
     "list_replicas",
+    "listed_groups",
     "note_damaged",
     "note_missing",
     "open_cluster_plogs",

@@ -144,7 +144,7 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
             self._servers[place] = server
             self._disks.restarted(*place)
             if self._repairer is not None:
-                self._repairer.note_started(link.group)
+                self._repairer.note_started(link.group, link.place, welcome.instance)
         for plog in self._open_in(link.group):
             plog.repeat(link.place)
 

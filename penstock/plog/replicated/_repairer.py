@@ -1,8 +1,9 @@
 """Repair in the background: the rows in the oracle are worked off, and servers that come back are looked through.
 
 A server that starts may have lost its folder, or be a new one at an old address. So the plogs of its group are listed
-then, and those that it has lost get a row. Rows of a group with a server that is away stay for later. Servers are asked
-from time to time which replicas they have found damaged.
+then, and those that it has lost get a row. Until that is done, nobody knows how much is to be repaired, and an operator
+who relied on 0 would empty the next disk. So a repair pass ends early for a group that is to be listed. Rows of a group
+with a server that is away stay for later. Servers are asked from time to time which replicas they have found damaged.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from penstock.errors import NoSuchPlog, PenstockError, PlogCorrupt, StoreFenced
+from penstock.errors import LeaseLost, NoSuchPlog, PenstockError, PlogCorrupt, StoreFenced
 from penstock.model import PlogId
 from penstock.plog.replicated._damage import list_damaged, note_damaged
 from penstock.plog.replicated._repair import find_missing, list_replicas, note_missing, repair_plog
-from penstock.plog.replicated._strays import Strays
+from penstock.plog.replicated._rows import ListedGroup
+from penstock.plog.replicated._strays import LostPlogs, Strays
 from penstock.plog.replicated._window import REPLICAS
 
 if TYPE_CHECKING:
@@ -63,6 +65,12 @@ class Repairer:
         self._changed = threading.Condition()
         self._has_rows = True  # perhaps; it is not known yet
         self._to_list: set[str] = set()  # groups
+        self._failed: set[str] = set()  # those that could not be listed in this round
+        self._listed: set[str] = set()  # those of which is known what they lack
+        self._instances: dict[str, dict[int, bytes]] = {}  # of the servers, by group and place
+        self._held: dict[str, set[PlogId]] = {}  # what was found in a group when it was listed last
+        self.lost: Final = LostPlogs()
+        self._is_begun = False
         self._groups: set[str] = set()  # of which a server was ever there
         self._asked_at = time.monotonic()
         self._damaged: dict[PlogId, set[int]] = {}
@@ -78,6 +86,7 @@ class Repairer:
 
     def set_known(self, known: KnownPlogs) -> None:
         """Be given the function that knows the plogs of all logs; look again where one server has plogs alone."""
+        self.lost.set_known(known)
         for group in self.strays.set_known(known):
             self.note_started(group)
 
@@ -87,9 +96,12 @@ class Repairer:
             self._has_rows = True
             self._changed.notify()
 
-    def note_started(self, group: str) -> None:
-        """Note that a server of a group has started."""
+    def note_started(self, group: str, place: int | None = None, instance: bytes = b"") -> None:
+        """Note that a server of a group has started, or that the group is to be listed again."""
         with self._changed:
+            if place is not None:
+                self._instances.setdefault(group, {})[place] = instance
+            self._listed.discard(group)
             self._to_list.add(group)
             self._groups.add(group)
             self._changed.notify()
@@ -99,6 +111,10 @@ class Repairer:
         with self._changed:
             self._damaged.setdefault(plog_id, set()).update(servers)
             self._changed.notify()
+
+    def is_listed(self, group: str) -> bool:
+        """Return whether it is known which plogs of a group are to be repaired: no server has started since."""
+        return group in self._listed
 
     def left(self, group: str) -> int:
         """Return how many plogs of a group are known to lack a good replica."""
@@ -132,31 +148,49 @@ class Repairer:
                     _logger.exception("repair of plogs has failed")
             with self._changed:
                 self._changed.wait_for(lambda: self._over, _AGAIN_S)
+            self._failed.clear()
 
     def _listable(self) -> list[str]:
-        return [group for group in self._to_list if self._plogs.is_up(group)]
+        return [group for group in self._to_list - self._failed if self._plogs.is_up(group)]
 
     def _list(self) -> None:
         """Look for the plogs that a server which has started has lost."""
         for group in self._listable():
-            self._to_list.discard(group)  # a server that starts from now on has it looked through again
+            with self._changed:
+                self._to_list.discard(group)  # a server that starts from now on has it looked through again
+                places = sorted(self._instances.get(group, {}).items())
             try:
                 is_listed = self._list_group(group)
                 self._ask_group(group)  # a server finds damage when it opens its folder
+                if is_listed:
+                    self._note_listed(group, tuple(instance for _, instance in places))
             except StoreFenced:
                 raise
             except PenstockError as error:
                 _logger.warning("the plogs of group %s cannot be listed now: %s", group, error)
                 is_listed = False
             if not is_listed:
+                self._failed.add(group)
                 self.note_started(group)
+
+    def _note_listed(self, group: str, instances: tuple[bytes, ...]) -> None:
+        if not self.strays.is_decided(group):
+            return  # it is listed again when the logs are open
+        self._left = Counter(plog_id.group for plog_id in self._rows.plogs())
+        try:
+            self._rows.note_listed(group, ListedGroup(instances, self.lost.count(group)))
+        except LeaseLost as error:
+            raise StoreFenced("these plog servers", owner="an owner with a newer epoch") from error
+        with self._changed:
+            if group not in self._to_list:
+                self._listed.add(group)
 
     def _list_group(self, group: str) -> bool:
         """Note the plogs of a group that a server has lost; return whether that is known of all of them."""
         holders = self._plogs.run(list_replicas(group))
         if holders is None:
             return False
-        is_known = True
+        is_known, corrupt = True, set[PlogId]()
         by_plog = {PlogId(self._cluster, group, uid.hex()): servers for uid, servers in holders.items()}
         single = {plog_id: min(servers) for plog_id, servers in by_plog.items() if len(servers) == 1}
         self.strays.find(group, self._not_open(single), self._plogs.run_alone)
@@ -164,27 +198,33 @@ class Repairer:
             if len(servers) == REPLICAS or self._over or plog_id in self.strays:
                 continue
             try:
-                self._note_missing(plog_id)
+                is_known = self._note_missing(plog_id) and is_known
             except StoreFenced:
                 raise
             except NoSuchPlog:
                 continue  # it is deleted, or is about to be where a server was away
             except PlogCorrupt as error:  # it stays so: to list the group again would not help
+                corrupt.add(plog_id)
                 _logger.error("plog %s cannot be repaired: %s", plog_id, error)  # noqa: TRY400 - no mistake of ours
             except PenstockError as error:
                 _logger.warning("plog %s cannot be looked at now: %s", plog_id, error)
                 is_known = False
-        return is_known
+        if is_known and not self._over:
+            self.lost.note(group, corrupt, self._held.get(group, set()), set(by_plog))
+            self._held[group] = set(by_plog)
+        return is_known and not self._over
 
     def _not_open(self, plogs: Mapping[PlogId, int]) -> dict[PlogId, int]:
         """Leave out the plogs that this owner has open: they are its own."""
         return {plog_id: place for plog_id, place in plogs.items() if not self._plogs.is_open(plog_id)}
 
-    def _note_missing(self, plog_id: PlogId) -> None:
+    def _note_missing(self, plog_id: PlogId) -> bool:
+        """Have a plog repaired; return whether it has its row, if it needs one."""
         if not self._plogs.is_open(plog_id):
             self._plogs.run_alone(plog_id, self._note_left(plog_id))
         elif missing := self._plogs.run_alone(plog_id, find_missing(plog_id)):
-            self._plogs.lose_replicas(plog_id, missing, "its replica is gone")
+            return self._plogs.lose_replicas(plog_id, missing, "its replica is gone")
+        return True
 
     def _note_left(self, plog_id: PlogId) -> ReplicaSteps[None]:
         if not self._plogs.is_open(plog_id):  # it may have been created until this could begin
@@ -234,16 +274,19 @@ class Repairer:
         except PenstockError:
             self._has_rows = True
             raise
-        if plogs and not self._left.total():
+        if plogs and not self._is_begun:
             _logger.info("repair of %d plogs begins", len(plogs))
+        self._is_begun = bool(plogs)
         self._left = Counter(plog_id.group for plog_id in plogs)
         for plog_id in plogs:
-            if self._over:
+            if self._over or self._listable():
+                self._has_rows = True
                 return
             try:
                 if self._plogs.is_up(plog_id.group) and self._plogs.run_alone(plog_id, repair_plog(plog_id)):
                     self._left[plog_id.group] -= 1
                     if not self._left.total():
+                        self._is_begun = False
                         _logger.info("repair is done; %d bytes were copied since the start", self._copied.total())
                     continue
             except StoreFenced:

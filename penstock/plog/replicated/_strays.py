@@ -1,4 +1,4 @@
-"""Plogs that one server alone has: either the two others have lost them, or they were deleted.
+"""Plogs that one server alone has, or none: either the others have lost them, or they were deleted.
 
 A server whose folder is set back has plogs again that were deleted since. They look like plogs that two servers have
 lost. So such a plog is copied only if it belongs to the partition, which the owner of the logs knows. Any other is a
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.plog._replication_use import KnownPlogs
     from penstock.plog.replicated._actions import ReplicaSteps
 
-__all__ = ["Strays"]
+__all__ = ["LostPlogs", "Strays"]
 
 T = TypeVar("T")
 _FOUND: Final = (
@@ -49,6 +49,10 @@ class Strays:
             self._known = known
             return [group for group, found in self._found.items() if found]
 
+    def is_decided(self, group: str) -> bool:
+        """Return whether it is known which of the plogs that one server alone has are strays."""
+        return self._known is not None or not self._found.get(group)
+
     def count(self, group: str, place: int) -> int:
         """Return how many a server has; 0 until it is known which plogs the logs need."""
         return 0 if self._known is None else list(self._found.get(group, {}).values()).count(place)
@@ -68,3 +72,27 @@ class Strays:
         }
         if known is not None and self._found[group].keys() - before.keys():
             _logger.warning(_FOUND, group, len(self._found[group]), next(iter(self._found[group])))
+
+
+class LostPlogs:
+    """The plogs that the logs need, and of which no server of their group has a good replica: nothing can be copied."""
+
+    def __init__(self) -> None:
+        self._known: KnownPlogs | None = None
+        self._found: dict[str, set[PlogId]] = {}
+
+    def set_known(self, known: KnownPlogs) -> None:
+        """Be given the function that knows what belongs to the logs."""
+        self._known = known
+
+    def note(self, group: str, corrupt: set[PlogId], before: set[PlogId], now: set[PlogId]) -> None:
+        """Note what is corrupt, and what is gone of the plogs that the servers had when they were listed before."""
+        self._found[group] = corrupt | ((self._found.get(group, set()) | before) - now)
+
+    def count(self, group: str) -> int:
+        """Return how many there are; a plog that its log does not need any more is not lost."""
+        found = self._found.get(group)
+        if not found:
+            return 0
+        self._found[group] = found = found if self._known is None else self._known(found)
+        return len(found)

@@ -25,9 +25,10 @@ def replication_use_of(
     failed = sum(bool(window.failure and not window.is_decided) for window in windows)
     is_complete = len(incomplete) < len({link.group for link in links})
     if repairer is None:
-        return ReplicationUse(away, failed, 0, is_complete, {}, {})
-    strays = {link.address: repairer.strays.count(link.group, link.place) for link in links}
+        return ReplicationUse(away, failed, 0, is_complete, {}, {}, {}, {})
     groups = {link.group for link in links}
+    listed = {group: repairer.is_listed(group) for group in groups}
+    strays = {link.address: repairer.strays.count(link.group, link.place) for link in links if listed[link.group]}
     return ReplicationUse(
         away,
         failed + sum(repairer.left(group) for group in groups),
@@ -35,15 +36,20 @@ def replication_use_of(
         is_complete,
         {address: count for address, count in strays.items() if count},
         {link.address: _progress(link.group, links, repairer) for link in links if repairer.left(link.group)},
+        {link.address: None if _late(link.group, links) else listed[link.group] for link in links},
+        {link.address: lost for link in links if (lost := repairer.lost.count(link.group))},
     )
 
 
 def _progress(group: str, links: Iterable[ServerLink], repairer: Repairer) -> str:
     """Return how far the repair of a group is, or what it waits for."""
-    late = [link.address for link in links if link.group == group and link.state != "up"]
-    if late:
+    if late := _late(group, links):
         return f"repair waits for {', '.join(late)}"
     return f"repair is under way, {repairer.copied_size(group):,} bytes copied so far"
+
+
+def _late(group: str, links: Iterable[ServerLink]) -> list[str]:
+    return [link.address for link in links if link.group == group and link.state != "up"]
 
 
 def _servers_away(links: Iterable[ServerLink], disks: RefusingDisks) -> tuple[dict[str, str], set[str]]:

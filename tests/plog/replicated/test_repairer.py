@@ -14,7 +14,7 @@ from penstock.plog.replicated._repairer import Repairer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.plog.replicated import ReplicaSteps
+    from penstock.plog.replicated import ListedGroup, ReplicaSteps
 
 FIRST, SECOND, THIRD = (PlogId("c", "g", digit * 32) for digit in "123")
 AWAY = GroupUnavailable("g", reason="one server alone has it")
@@ -54,8 +54,18 @@ class Plogs:
         return True
 
 
+class Rows:
+    """No rows; what is written is dropped."""
+
+    def plogs(self) -> list[PlogId]:
+        return []
+
+    def note_listed(self, group: str, listed: ListedGroup) -> None:
+        pass
+
+
 def repairer_of(plogs: Plogs) -> Repairer:
-    rows: Any = None
+    rows: Any = Rows()
     return Repairer(plogs, rows, cluster="c")
 
 

@@ -43,7 +43,7 @@ def test_status_shows_which_server_repair_waits_for_and_how_much_it_has_copied(
         plog_id = plogs.create(size=10_000)
         plogs.append(plog_id, 0, b"x" * 5000)
         addresses = servers.addresses(plog_id.group)
-        assert notes(cpo, plogs) == {}
+        eventually(lambda: notes(cpo, plogs) == {})
         servers.rob(plog_id.group, 1)
         with pytest.raises(ReplicaLost):
             plogs.append(plog_id, 5000, b"in doubt")
