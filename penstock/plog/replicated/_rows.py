@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.model import PlogId
+from penstock.model import UNDECODABLE, PlogId
 from penstock.plog.replicated._actions import VersionedRow, decode_row, encode_row, row_key
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def listed_groups(cpo: Cpo) -> dict[tuple[str, str], list[ListedGroup]]:
         entry = cpo.get(key)
         try:
             row = msgspec.msgpack.decode(b"" if entry is None else entry.value, type=ListedGroup)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             row = ListedGroup(())  # of no server that runs: it is not known
         groups.setdefault((cluster, group), []).append(row)
     return groups
