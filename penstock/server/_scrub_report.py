@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from penstock.errors import CasConflict
+from penstock.errors import CasConflict, PenstockError
 
 if TYPE_CHECKING:
     from penstock.cpo import Cpo
@@ -17,6 +18,7 @@ __all__ = ["REPORT_S", "ScrubReport", "ScrubRow", "role_of", "scrub_rows"]
 
 REPORT_S: Final = 10.0  # between two looks; only what has changed is written
 _ROWS: Final = "scrub/"
+_logger: Final = logging.getLogger("penstock.plog_server")
 
 
 class ScrubRow(msgspec.Struct, frozen=True, array_like=True):
@@ -53,10 +55,13 @@ class ScrubReport:
         row = ScrubRow(int(scrubber.figures.progress * 100), scrubber.damaged(), takes_writes)
         if row == self._written:
             return
-        stored = self._cpo.get(self._key)
         try:
+            stored = self._cpo.get(self._key)
             self._cpo.cas(self._key, msgspec.msgpack.encode(row), expected=0 if stored is None else stored.version)
         except CasConflict:
+            return
+        except PenstockError as error:  # it is written the next time
+            _logger.warning("the state of this server's disk cannot be written: %s", error)
             return
         self._written = row
 

@@ -35,6 +35,7 @@ __all__ = ["LinkObserver", "ServerAccess", "ServerLink", "open_session"]
 _CONNECT_S: Final = 2.0
 _HELLO_S: Final = 5.0  # the server makes the fence durable before it answers
 _SEND_S: Final = 2.0
+_END_S: Final = 0.2  # for the thread at the end: a session that is being opened then is not used, and not waited for
 _PAUSE_S_MIN: Final = 0.1
 _PAUSE_S_MAX: Final = 1.0
 _reported: Final[dict[str, str]] = {}  # why a server is away, as logged last: a store may be opened every second
@@ -285,4 +286,4 @@ class ServerLink:
             connection.shut_down()
             self._reader.hurry()
         if self._thread is not threading.current_thread() and self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(_END_S)

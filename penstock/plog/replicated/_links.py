@@ -12,7 +12,7 @@ from penstock.errors import GroupUnavailable
 from penstock.plog.replicated._reader import AnswerWaiter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from penstock.plog.replicated._actions import Ask, ServerAnswer
     from penstock.plog.replicated._link import ServerLink
@@ -25,6 +25,8 @@ _SETTLE_S: Final = 5.0
 _GRACE_S: Final = 1.0  # for the other servers, when enough are there
 _LOOK_S: Final = 0.02  # between two looks at the sessions that are being opened
 _DECIDING: Final = 2  # servers of a group: one that was restarted does not decide alone
+_CLOSING_S: Final = 1.0  # instead of that, once the owner ends
+_LOOK_CLOSING_S: Final = 0.25  # between two looks whether it does
 _READ_S: Final = 0.5  # until another replica is read
 _OPEN_S: Final = 1.0  # that a request waits for a session that is being opened
 
@@ -49,10 +51,15 @@ class _Answers:
         if is_last:
             self._reader.notify(self._waiter)
 
-    def wait(self, deadline: float) -> tuple[list[ServerAnswer | None], set[int]]:
-        """Return the answers once all are there, or the time is over, and the indexes of those that are not."""
-        if self._open:
-            self._reader.wait(self._waiter, deadline)
+    def wait(self, deadline: Callable[[], float]) -> tuple[list[ServerAnswer | None], set[int]]:
+        """Return the answers once all are there, or the time is over, and the indexes of those that are not.
+
+        The time may become shorter meanwhile.
+        """
+        while self._open and (now := time.monotonic()) < (end := deadline()):
+            soon = min(end, now + _LOOK_CLOSING_S)
+            if self._reader.wait(self._waiter, soon) or time.monotonic() < soon:  # or the reader is closed
+                break
         with self._lock:
             late, self._open = self._open, set()
             return self._answers, late
@@ -65,6 +72,7 @@ class GroupLinks:
         self, groups: Mapping[str, tuple[ServerLink, ...]], reader: AnswerReader, *, answer_s: float = _ANSWER_S
     ) -> None:
         self._groups, self._reader, self._answer_s = groups, reader, answer_s
+        self._closing_at: float | None = None
 
     def all(self) -> Iterable[ServerLink]:
         """Return the links of all groups."""
@@ -141,13 +149,24 @@ class GroupLinks:
                 crc, on_answer = crc32c(0, *payload), partial(answers.put, index)
                 if not is_asked or not links[server].send(request, payload, on_answer, payload_crc=crc):
                     answers.put(index, None)
-        result, late = answers.wait(time.monotonic() + (self._answer_s if ask.is_patient else _READ_S))
+        sent = time.monotonic()
+        result, late = answers.wait(lambda: self._deadline(sent, is_patient=ask.is_patient))
         for server in {ask.requests[index][0] for index in late}:
             if ask.is_patient:
-                links[server].drop(f"no answer within {self._answer_s:g} s")
+                links[server].drop(f"no answer within {round(self._deadline(sent, is_patient=True) - sent, 1):g} s")
             else:
                 links[server].late_since = begun
         return result
+
+    def _deadline(self, sent: float, *, is_patient: bool) -> float:
+        if self._closing_at is None or not is_patient:
+            return sent + (self._answer_s if is_patient else _READ_S)
+        return min(sent + self._answer_s, max(sent, self._closing_at) + _CLOSING_S)
+
+    def prepare_close(self) -> None:
+        """Give servers up soon that do not answer: each is away then, and is not asked again."""
+        if self._closing_at is None:
+            self._closing_at = time.monotonic()
 
     def _is_late(self, link: ServerLink) -> bool:
         """Return whether a server owes an answer to a request that did not wait; after too long a time, give it up."""

@@ -252,7 +252,6 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
     @property
     def bucket_use(self) -> None:
         """Nothing: these plogs are not in an object store."""
-        return
 
     @property
     def is_replicated(self) -> bool:
@@ -433,7 +432,8 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
             self._repairer.set_known(known)
 
     def prepare_close(self) -> None:
-        """Do nothing: an append whose servers are away fails by itself."""
+        """Give up servers that do not answer within a second; an append whose servers are away fails by itself."""
+        self._links.prepare_close()
 
     @uninterrupted
     def close(self) -> None:

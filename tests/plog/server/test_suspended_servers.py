@@ -11,6 +11,7 @@ import pytest
 
 from penstock.cpo import open_cpo
 from penstock.log import MetadataManager
+from penstock.model import PlogId
 from penstock.plog.replicated import _link, _links, open_cluster_plogs
 from tests.cutting_proxy import CuttingProxy
 from tests.plog_servers import PlogServers
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cpo import Cpo
-    from penstock.model import PlogId
     from penstock.plog.replicated import ReplicatedPlogs
 
 LONG_S = 60.0  # what would be waited for a server that hangs; a test that does so fails after half of it
@@ -133,3 +133,26 @@ def test_a_slow_server_is_read_from_if_there_is_no_other(servers: PlogServers, p
 
 def read_all(plogs: ReplicatedPlogs, plog_id: PlogId) -> bytes:
     return bytes(plogs.read(plog_id, 0, 12))
+
+
+def test_an_owner_that_ends_does_not_wait_long_for_a_server_that_hangs(
+    servers: PlogServers, proxy: CuttingProxy
+) -> None:
+    """A hand-over took 12 seconds: each request of the owner, and of its repair, waited for 5 of them."""
+    with oracle(servers, proxy, "east", "west") as cpo:
+        plogs = open_cluster_plogs("local", cpo)
+        plog_id = plogs.create(size=1000, plog_id=PlogId("local", "east", "1" * 32))
+        plogs.append(plog_id, 0, b"acknowledged")
+        plogs._links._answer_s = LONG_S
+        proxy.passes.clear()
+        with ThreadPoolExecutor(1) as pool:
+            sealing = pool.submit(plogs.seal, plog_id, 12)  # before the owner ends
+            eventually(lambda: bool(plogs._links.of("east")[1]._waiting))
+            start = time.monotonic()
+            plogs.prepare_close()
+            assert sealing.result() == 12
+            plogs.close()
+        assert time.monotonic() - start < LONG_S / 6
+        proxy.passes.set()
+        with open_cluster_plogs("local", cpo) as plogs:
+            assert read_all(plogs, plog_id) == b"acknowledged"
