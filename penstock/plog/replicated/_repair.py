@@ -181,15 +181,16 @@ def is_left_alone(plog_id: PlogId) -> ReplicaSteps[bool]:
     return is_single and (yield ReadRow(plog_id)) is None
 
 
-def note_missing(plog_id: PlogId) -> ReplicaSteps[bool]:
+def note_missing(plog_id: PlogId, *, is_needed: bool = True) -> ReplicaSteps[bool]:
     """Write the row of a plog that not all servers have sealed, so that it is repaired; return whether it is so.
 
     The plog is not one that this owner has open. One that is not sealed anywhere was left by an owner before, and its
-    log is idle: if a server has lost its replica, its length is decided now, as if its log were used.
+    log is idle: if a server has lost its replica, its length is decided now, as if its log were used. One that no log
+    needs is left as it is: it is what remains of a creation that one of the servers refused.
     """
     replicas = yield from inspect_replicas(plog_id)
     sealed = [state.length for state in replicas.present.values() if state.sealed]
-    if not sealed and replicas.present and replicas.missing and replicas.answered == REPLICAS:
+    if not sealed and is_needed and replicas.present and replicas.missing and replicas.answered == REPLICAS:
         yield from decide_length(plog_id, quiet=True)
         return True
     if not sealed or replicas.answered < REPLICAS or len(sealed) == REPLICAS:

@@ -85,9 +85,10 @@ class Repairer:
         self._thread.start()
 
     def set_known(self, known: KnownPlogs) -> None:
-        """Be given the function that knows the plogs of all logs; look again where one server has plogs alone."""
+        """Be given the function that knows the plogs of all logs; look again at what not all servers have."""
         self.lost.set_known(known)
-        for group in self.strays.set_known(known):
+        self.strays.set_known(known)
+        for group in tuple(self._groups):
             self.note_started(group)
 
     def note_row(self) -> None:
@@ -221,14 +222,14 @@ class Repairer:
     def _note_missing(self, plog_id: PlogId) -> bool:
         """Have a plog repaired; return whether it has its row, if it needs one."""
         if not self._plogs.is_open(plog_id):
-            self._plogs.run_alone(plog_id, self._note_left(plog_id))
+            self._plogs.run_alone(plog_id, self._note_left(plog_id, is_needed=self.strays.is_needed(plog_id)))
         elif missing := self._plogs.run_alone(plog_id, find_missing(plog_id)):
             return self._plogs.lose_replicas(plog_id, missing, "its replica is gone")
         return True
 
-    def _note_left(self, plog_id: PlogId) -> ReplicaSteps[None]:
+    def _note_left(self, plog_id: PlogId, *, is_needed: bool) -> ReplicaSteps[None]:
         if not self._plogs.is_open(plog_id):  # it may have been created until this could begin
-            yield from note_missing(plog_id)
+            yield from note_missing(plog_id, is_needed=is_needed)
 
     def _ask_damaged(self) -> None:
         """Ask the servers of complete groups, which alone can be repaired."""

@@ -43,11 +43,14 @@ class Strays:
         """Return whether a plog is to be left as it is."""
         return plog_id in self._found.get(plog_id.group, {})
 
-    def set_known(self, known: KnownPlogs) -> list[str]:
-        """Be given the function that knows what belongs to the logs; return the groups that are to be listed again."""
+    def set_known(self, known: KnownPlogs) -> None:
+        """Be given the function that knows what belongs to the logs; all groups are to be listed again."""
         with self._lock:
             self._known = known
-            return [group for group, found in self._found.items() if found]
+
+    def is_needed(self, plog_id: PlogId) -> bool:
+        """Return whether a plog belongs to the logs; no plog does before they are open."""
+        return self._known is not None and bool(self._known([plog_id]))
 
     def is_decided(self, group: str) -> bool:
         """Return whether it is known which of the plogs that one server alone has are strays."""
