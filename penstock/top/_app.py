@@ -363,10 +363,7 @@ class TopApp(App[None]):
         self._source, self._address, self._wanted = source, address, query or Query()
 
     def on_mount(self) -> None:
-        """Show the table; the terminal is as it was before when a signal has ended this."""
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self._end_with, 128 + number)
+        """Show the table; the terminal is as it was before when SIGTERM has ended this."""
+        code = 128 + signal.SIGTERM
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: self.exit(return_code=code))
         self.push_screen(StreamTable(self._source, self._address, self._wanted))
-
-    def _end_with(self, code: int) -> None:
-        self.exit(return_code=code)

@@ -14,13 +14,13 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import pytest
-
 import penstock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import pytest
 
     from tests.cli.conftest import Call, CallOnTerminal, Run
 
@@ -86,6 +86,11 @@ class Terminal:
         """Press a key."""
         os.write(self.ours, key)
 
+    def hang_up(self) -> None:
+        """Close the window."""
+        os.close(self.ours)
+        self.ours = -1
+
     def until(self, text: bytes | None) -> bytes:
         """Return what is shown up to a text, or to the end."""
         shown, end = b"", time.monotonic() + 60
@@ -113,26 +118,33 @@ def _on_terminal(*arguments: str, folder: Path, environment: dict[str, str]) -> 
         start_new_session=True,
     )
     os.close(theirs)
+    terminal = Terminal(process, ours)
     try:
-        yield Terminal(process, ours)
+        yield terminal
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
+        if terminal.ours >= 0:
+            terminal.hang_up()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_the_terminal_as_it_was(
-    plant: Path, environment: dict[str, str], number: signal.Signals
-) -> None:
+def test_sigterm_leaves_the_terminal_as_it_was(plant: Path, environment: dict[str, str]) -> None:
     """It had to be closed: nothing that was typed was seen, and the mouse wrote into it."""
     with _on_terminal("top", folder=plant, environment=environment) as terminal:
         terminal.until(b"plant/readings")
-        terminal.process.send_signal(number)
+        terminal.process.send_signal(signal.SIGTERM)
         shown = terminal.until(None)
         for restored in (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l"):  # the first screen, the cursor, no mouse
             assert restored in shown
-        assert terminal.process.wait(60) == 128 + number
+        assert terminal.process.wait(60) == 128 + signal.SIGTERM
+
+
+def test_it_ends_with_its_terminal(plant: Path, environment: dict[str, str]) -> None:
+    """It went on without one, and took a core."""
+    with _on_terminal("top", folder=plant, environment=environment) as terminal:
+        terminal.until(b"plant/readings")
+        terminal.hang_up()
+        assert terminal.process.wait(60) == 128 + signal.SIGHUP
 
 
 def test_ctrl_z_stops_it_with_a_terminal_that_is_usable(plant: Path, environment: dict[str, str]) -> None:
