@@ -64,7 +64,7 @@ class FrameError(Exception):
 
 
 class ReceivedFrame(NamedTuple):
-    """A message as it was received: its header, not decoded, and its data."""
+    """A message as it was received: its header, not decoded, and its data, which nothing else has or changes."""
 
     header: bytes
     payload: Bytes
@@ -220,7 +220,7 @@ class FrameConnection:
             return None
         header_size, _, checksum = self._sizes
         self._body = None
-        return self._checked(bytes(body[:header_size]), body[header_size:], checksum)
+        return self._checked(bytes(body[:header_size]), body[header_size:].toreadonly(), checksum)
 
     def _checked(self, header: bytes, payload: Bytes, checksum: int) -> ReceivedFrame:
         sizes = _SIZES.pack(_MAGIC, len(header), len(payload))

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from penstock.log._manager import MetadataManager
     from penstock.log._protocols import LogTail
     from penstock.plog import PendingAppend
+    from penstock.ports import Bytes
 
 __all__ = ["LogEnd"]
 
@@ -116,8 +117,8 @@ class LogEnd:
         size = sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in data])
         if size > APPEND_SIZE_MAX:
             raise AppendTooLarge(size=size, limit=APPEND_SIZE_MAX)
-        if self.is_replicated:  # callers reuse their buffers, and it may have to be appended again
-            data = tuple([part if type(part) is bytes else bytes(memoryview(part).cast("B")) for part in data])
+        if self.is_replicated:  # it may have to be appended again, when a caller has given up waiting for it
+            data = tuple([part if type(part) is bytes else _lasting(part) for part in data])
         with self.lock:
             tail = self._current_tail()
             if self._kept:
@@ -434,3 +435,9 @@ class LogEnd:
     def _chain(self) -> LogChain:
         self._check_there()
         return self._manager.partition.metadata.logs[self.name]
+
+
+def _lasting(part: Buffer) -> Bytes:
+    """Return data that stays as it is: a copy of what its owner may still change."""
+    view = memoryview(part).cast("B")
+    return view if view.readonly else bytes(view)

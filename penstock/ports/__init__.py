@@ -10,6 +10,7 @@ from penstock.ports._bucket_address import BucketAddress
 from penstock.ports._clock import Clock, Random, SystemClock, SystemRandom
 from penstock.ports._disk import Bytes, Disk, File, OsDisk, OsFile, check_no_file, map_file, owner_name, write_all
 from penstock.ports._interruption import interruptible, interruption_point, opened, uninterrupted
+from penstock.ports._memory import keep_freed_memory
 from penstock.ports._objects import Objects, StoredObject
 from penstock.ports._request_counts import RequestCount, RequestKind
 from penstock.ports._sockets import copied_socket, speaks_tls
@@ -34,6 +35,7 @@ __all__ = [
     "copied_socket",
     "interruptible",
     "interruption_point",
+    "keep_freed_memory",
     "map_file",
     "opened",
     "owner_name",

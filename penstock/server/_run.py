@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.embedded import open_store_at
 from penstock.local import open_owned, raise_file_limit
-from penstock.ports import SystemClock
+from penstock.ports import SystemClock, keep_freed_memory
 from penstock.server._addresses import is_address, is_loopback, listen, names_of, usable_port
 from penstock.server._limits import Limits
 from penstock.server._log_counts import counting_logs
@@ -77,6 +77,7 @@ def run(config: Config, *, ready: Callable[[Server], object] = lambda _: None) -
     """Serve a store until SIGTERM or Ctrl-C; ``ready`` is called once clients can come."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it writes a line for every header that it does not understand
     raise_file_limit()
+    keep_freed_memory()
     with logging_to(sys.stderr, config.log_format, config.max_log_lines), stop_signals() as wait:
         with Server(config) as server:
             ready(server)

@@ -278,6 +278,18 @@ def open_log(world: World, name: str = "log") -> Iterator[LogStream]:
     yield log
 
 
+def test_an_append_that_moves_has_the_bytes_of_its_submission() -> None:
+    """A caller that has given up waiting reuses its buffer; what nobody can change is not copied for that."""
+    with new_world(1) as world, open_log(world) as log:
+        world.groups.fail("result")
+        buffer, fixed = bytearray(b"lost"), memoryview(b" and found")
+        append = log.submit(buffer, fixed)
+        assert memoryview(append.data[1]).obj is fixed.obj
+        buffer[:] = b"next"
+        append.result()
+        assert content(log) == b"beforelost and found"
+
+
 def lose_what_was_sent(world: World) -> None:
     """Lose a replica under appends of which the seal keeps none: what was sent has to be sent again."""
     with open_log(world) as log:

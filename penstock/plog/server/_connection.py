@@ -1,8 +1,10 @@
 """One connection of a plog server: its session, and its requests, begun in their order and answered in their order.
 
 A request that has begun and waits for a sync is followed by others, until the connection has no more for now. Then the
-first is waited for; the sync that makes it durable makes most of the others durable, too. A list of replicas, which
-may read many files, is made by a thread of its own.
+first is waited for; the sync that makes it durable makes most of the others durable, too. Large appends of a flush come
+about a millisecond after one another, so their sync waits a moment for the next one, while the disk is writing already;
+but only for as many as there were in the flush before. A list of replicas, which may read many files, is made by a
+thread of its own.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ _OTHER_DEPLOYMENT: Final = (
     "oracle, or give this deployment plog servers of its own"
 )
 _COUNT_MAX: Final = 1000  # requests of a connection that are begun and not answered
+_LARGE_SIZE_MIN: Final = 128 << 10  # smaller appends wait for no others
+_TOGETHER_SIZE_MAX: Final = 4 << 20  # of appends that share a sync: more wait for no others, either
 _logger: Final = logging.getLogger("penstock.plog_server")
 Reply = tuple["Answer", "Sequence[memoryview | bytes]"]
 
@@ -97,6 +101,8 @@ class ClientConnection:
         self._budget, self._check_user = budget, check_user
         self._begun: deque[_BegunRequest] = deque()
         self._size = 0  # of the requests that are begun
+        self._run_length = 0  # large appends so far, each of which came before those before it were durable
+        self._expected_length = 1  # that of the last run
         self._partition: HostedPartition | None = None
         self._session: HostSession | None = None
         self._check_again: Callable[[], object] | None = None
@@ -122,7 +128,9 @@ class ClientConnection:
                     if not self._begun:
                         self._begin(self._connection.await_frame())
                     self._serve_arrived()
-                    if self._begun:
+                    while self._await_company():
+                        self._serve_arrived()
+                    for _ in range(len(self._begun)):
                         self._complete_first()
         except (EOFError, OSError):
             pass  # the client is gone
@@ -212,6 +220,19 @@ class ClientConnection:
                 return
             self._begin(frame)
 
+    def _await_company(self) -> bool:
+        """Wait a moment for the next append, if it is expected, and there is not enough for a sync without it."""
+        may_wait = _LARGE_SIZE_MIN <= self._size <= _TOGETHER_SIZE_MAX
+        if not may_wait or self._run_length >= self._expected_length:
+            return False
+        has_come = self._connection.wait(self._limits.company_s_max)
+        if not has_come:
+            self._end_run()
+        return has_come
+
+    def _end_run(self) -> None:
+        self._expected_length, self._run_length = max(1, self._run_length), 0
+
     def _begin(self, frame: ReceivedFrame) -> None:
         number, request = decode_request(frame.header, payload_size=len(frame.payload))
         self.seen_at = time.monotonic()
@@ -240,6 +261,7 @@ class ClientConnection:
         while not self._budget.take(size, waits=not self._begun):
             self._complete_first()  # what this connection holds may be what others wait for
         self._size += size
+        self._run_length += size >= _LARGE_SIZE_MIN
         self.appends += 1
         self.appended_size += len(frame.payload)
         self._begun.append(_BegunRequest(number, steps, call, size))
@@ -296,6 +318,8 @@ class ClientConnection:
         finally:
             self._size -= request.size
             self._budget.free(request.size)
+        if self._run_length and not self._begun and not self._connection.wait(0):  # after the answer others may come
+            self._end_run()
         self._reply(request.number, call.value)
 
     def _reply(self, number: int, reply: Reply | None) -> None:

@@ -17,6 +17,7 @@ class PlogServerLimits:
     total_size_max: int = 256 << 20  # and of all connections
     hello_s_max: float = 5.0  # for the handshake and the first message
     send_s_max: float = 10.0  # for a client to take an answer
+    company_s_max: float = 0.0015  # that the sync of large appends waits for the next append
     partitions_max: int = 100
 
 

@@ -1,0 +1,115 @@
+"""Large appends of a plog server that follow each other share a sync, and one alone does not wait for others."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from penstock.frames import pack_frame
+from penstock.plog.replicated import (
+    PROTOCOL,
+    AppendReplica,
+    Hello,
+    ServerAccess,
+    encode_header,
+)
+from penstock.plog.replicated._link import open_session
+from penstock.plog.replicated._messages import CreateReplica
+from penstock.plog.server import PlogServer, PlogServerLimits, ServerFolder
+from penstock.server._addresses import listen
+from tests.server.apart import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.frames import FrameConnection
+
+LARGE: Final = 150 << 10
+WAIT_S: Final = 2.0  # for the next append: a thousand times as long as usual, and much longer than a sync
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PlogServer]:
+    folder = ServerFolder(tmp_path / "server", cluster="local", group="main")
+    with PlogServer(folder, listen("127.0.0.1", 0), limits=PlogServerLimits(company_s_max=WAIT_S)) as server:
+        yield server
+
+
+class Owner:
+    """A session with a plog of its own."""
+
+    def __init__(self, connection: FrameConnection) -> None:
+        self._connection, self._uid = connection, secrets.token_bytes(16)
+        self._number, self._offset = 1, 0
+        self._send(CreateReplica(self._uid, 16 << 20))
+        self.await_answers(1)
+
+    def _send(self, request: Any, *data: bytes) -> None:  # noqa: ANN401 - any request
+        self._number += 1
+        self._connection.send(pack_frame(encode_header(self._number, request), *data), timeout_s=20)
+
+    def append(self, size: int) -> None:
+        self._send(AppendReplica(self._uid, self._offset, size), bytes(size))
+        self._offset += size
+
+    def await_answers(self, count: int) -> None:
+        for _ in range(count):
+            assert self.is_answered(30), "no answer"
+
+    def is_answered(self, timeout_s: float) -> bool:
+        """Take an answer if it comes in time."""
+        while self._connection.receive() is None:
+            if not self._connection.wait(timeout_s):
+                return False
+        return True
+
+
+@pytest.fixture
+def owner(server: PlogServer) -> Iterator[Owner]:
+    hello = Hello(PROTOCOL, "local", "main", "main", 1, b"o" * 16, 1)
+    connection, _ = open_session(f"127.0.0.1:{server.port}", hello, ServerAccess())
+    with closing(connection):
+        yield Owner(connection)
+
+
+def syncs(server: PlogServer) -> int:
+    return server.folder.partitions()["main"].replicas.syncs.count
+
+
+def test_a_large_append_that_comes_alone_does_not_wait_for_another(server: PlogServer, owner: Owner) -> None:
+    """A program that waits for each of its batches would else wait for nothing, each time."""
+    before = syncs(server)
+    for _ in range(3):
+        owner.append(LARGE)
+        assert owner.is_answered(WAIT_S / 2)
+    assert syncs(server) == before + 3
+
+
+def has_begun(server: PlogServer, changes: int) -> bool:
+    return server.appended()[0] == changes
+
+
+def share_a_sync(server: PlogServer, owner: Owner) -> bool:
+    """Return whether appends share a sync that come one by one, after a run of as many that came at once."""
+    for _ in range(3):
+        owner.append(LARGE)
+    owner.await_answers(3)
+    before, begun = syncs(server), server.appended()[0]
+    for number in range(1, 4):
+        owner.append(LARGE)
+        eventually(partial(has_begun, server, begun + number))
+        if number < 3 and owner.is_answered(WAIT_S / 20):  # those before did not all come in time
+            owner.await_answers(number - 1)
+            return False
+    owner.await_answers(3)
+    return syncs(server) == before + 1
+
+
+def test_large_appends_that_follow_each_other_share_a_sync(server: PlogServer, owner: Owner) -> None:
+    """Each sync makes the disk finish what it has begun: three replicas on one disk are slower with one each."""
+    assert any(share_a_sync(server, owner) for _ in range(10))
