@@ -22,9 +22,10 @@ import struct
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import google_crc32c
+import msgspec
 import numpy as np
 
 from penstock.checksums import crc32c
@@ -63,7 +64,7 @@ class FrameError(Exception):
     """The peer does not speak this protocol, or the connection has garbled what it sent."""
 
 
-class ReceivedFrame(NamedTuple):
+class ReceivedFrame(msgspec.Struct, frozen=True):
     """A message as it was received: its header, not decoded, and its data, which nothing else has or changes."""
 
     header: bytes
@@ -73,7 +74,9 @@ class ReceivedFrame(NamedTuple):
 def pack_frame(header: bytes, *payload: Bytes, payload_crc: int | None = None) -> list[Bytes]:
     """Return the parts of a frame, which are sent one after another."""
     sizes = _SIZES.pack(_MAGIC, len(header), sum(map(len, payload)))
-    crc = google_crc32c.extend(crc32c(0, *payload) if payload_crc is None else payload_crc, sizes + header)
+    if payload_crc is None:
+        payload_crc = crc32c(0, *payload) if payload else 0
+    crc = google_crc32c.extend(payload_crc, sizes + header)
     return [sizes + crc.to_bytes(4, "big") + header, *payload]
 
 
@@ -125,7 +128,11 @@ class FrameConnection:
             deadline: float | None = None
             while rest:
                 try:
-                    sent = self._send_some(rest)
+                    if self._tls_lock is None:
+                        sent = self._socket.sendmsg(rest[:_IOVECS_MAX], (), socket.MSG_DONTWAIT)
+                    else:
+                        with self._tls_lock:
+                            sent = self._socket.send(rest[0]) if len(rest[0]) else 0
                 except _NOT_NOW:
                     now = time.monotonic()
                     deadline = deadline or now + timeout_s
@@ -139,18 +146,13 @@ class FrameConnection:
                 if sent:
                     rest[0] = memoryview(rest[0])[sent:]
 
-    def _send_some(self, rest: list[Bytes]) -> int:
-        if self._tls_lock is None:
-            return self._socket.sendmsg(rest[:_IOVECS_MAX], (), socket.MSG_DONTWAIT)
-        with self._tls_lock:
-            return self._socket.send(rest[0]) if len(rest[0]) else 0
-
     def receive(self) -> ReceivedFrame | None:
         """Return the next frame as far as it has arrived, else None; ``EOFError`` at the end, ``FrameError``."""
         while True:
-            frame = self._next()
-            if frame is not None:
-                return frame
+            if self._start < self._end or self._body is not None:
+                frame = self._next()
+                if frame is not None:
+                    return frame
             if self._is_drained:
                 self._is_drained = False  # so the next call looks again
                 return None
@@ -162,7 +164,7 @@ class FrameConnection:
 
     def await_frame(self) -> ReceivedFrame:
         """Wait for the next frame and return it; the errors of :meth:`receive`."""
-        frame = self._next()
+        frame = self._next() if self._start < self._end or self._body is not None else None
         while frame is None:
             if self._tls_lock is not None:
                 self.wait(None)
@@ -191,59 +193,65 @@ class FrameConnection:
 
     def _next(self) -> ReceivedFrame | None:
         """Return the frame that is complete, if one is."""
-        if self._body is not None:
-            return self._next_large(self._body)
-        start, there = self._start, self._end - self._start - FRAME_SIZE
-        if there < 0:
-            return None
-        magic, header_size, payload_size, checksum = _FRAME.unpack_from(self._buffer, start)
-        if magic != _MAGIC:
-            raise FrameError("this is not the protocol of plog servers")
-        size = header_size + payload_size
-        if not 0 < header_size <= HEADER_SIZE_MAX or size > self.size_max:
-            raise FrameError(f"a message of {header_size} bytes with {payload_size} bytes of data is too large")
-        body = start + FRAME_SIZE
-        if there < size:  # what there is of it is moved into memory of its own
-            self._body = np.empty(size, np.uint8).data
-            self._body[:there] = self._buffer[body : self._end]
-            self._filled, self._start = there, self._end
-            self._sizes = (header_size, payload_size, checksum)
-            return None
-        header = bytes(self._buffer[body : body + header_size])
-        payload = bytes(self._buffer[body + header_size : body + size])
-        self._start = body + size
-        return self._checked(header, payload, checksum)
-
-    def _next_large(self, body: memoryview) -> ReceivedFrame | None:
-        """Return the frame that was begun before, once all of it is there."""
-        if self._filled < len(body):
-            return None
-        header_size, _, checksum = self._sizes
-        self._body = None
-        return self._checked(bytes(body[:header_size]), body[header_size:].toreadonly(), checksum)
-
-    def _checked(self, header: bytes, payload: Bytes, checksum: int) -> ReceivedFrame:
+        if self._body is None:
+            start, there = self._start, self._end - self._start - FRAME_SIZE
+            if there < 0:
+                return None
+            magic, header_size, payload_size, checksum = _FRAME.unpack_from(self._buffer, start)
+            if magic != _MAGIC:
+                raise FrameError("this is not the protocol of plog servers")
+            size = header_size + payload_size
+            if not 0 < header_size <= HEADER_SIZE_MAX or size > self.size_max:
+                raise FrameError(f"a message of {header_size} bytes with {payload_size} bytes of data is too large")
+            body = start + FRAME_SIZE
+            if there < size:
+                self._begin_body(body, there, (header_size, payload_size, checksum))
+                return None
+            header = bytes(self._buffer[body : body + header_size])
+            payload: Bytes = bytes(self._buffer[body + header_size : body + size])
+            self._start = body + size
+        else:
+            if self._filled < len(self._body):
+                return None
+            header_size, _, checksum = self._sizes
+            header, payload = bytes(self._body[:header_size]), self._body[header_size:].toreadonly()
+            self._body = None
         sizes = _SIZES.pack(_MAGIC, len(header), len(payload))
         data_crc = crc32c(0, payload) if self._checks_data and len(payload) else 0
         if google_crc32c.extend(data_crc, sizes + header) != checksum:
             raise FrameError("a message fails its checksum")
         return ReceivedFrame(header, payload)
 
+    def _begin_body(self, start: int, there: int, sizes: tuple[int, int, int]) -> None:
+        """Move what there is of a frame into memory of its own, because it did not arrive in one piece."""
+        self._body, self._sizes = np.empty(sizes[0] + sizes[1], np.uint8).data, sizes
+        self._body[:there] = self._buffer[start : self._end]
+        self._filled, self._start = there, self._end
+
     def _fill(self, *, waits: bool = False) -> int:
         """Receive what there is, and wait for something if need be; return how much, 0 at the end."""
         flags = 0 if waits else socket.MSG_DONTWAIT
         body = self._body
-        if body is not None and len(body) - self._filled >= _BUFFER_SIZE:
-            all_of_it = socket.MSG_WAITALL if waits and self._tls_lock is None else 0  # one call, however it arrives
-            size = self._receive_into(body[self._filled :], flags | all_of_it)
+        fills_body = body is not None and len(body) - self._filled >= _BUFFER_SIZE
+        if fills_body and body is not None:
+            target = body[self._filled :]
+            flags |= socket.MSG_WAITALL if waits else 0  # one call, however it arrives
+        else:
+            if self._start:  # what is left moves to the beginning
+                left = self._end - self._start
+                if left:
+                    self._buffer[:left] = bytes(self._buffer[self._start : self._end])
+                self._start, self._end = 0, left
+            target = self._buffer[self._end :] if self._end else self._buffer
+        if self._tls_lock is None:
+            size = self._socket.recv_into(target, 0, flags)
+            self._is_drained = size < len(target)
+        else:
+            with self._tls_lock:
+                size = self._socket.recv_into(target)
+        if fills_body:
             self._filled += size
             return size
-        if self._start:
-            left = self._end - self._start
-            if left:
-                self._buffer[:left] = bytes(self._buffer[self._start : self._end])
-            self._start, self._end = 0, left
-        size = self._receive_into(self._buffer[self._end :] if self._end else self._buffer, flags)
         self._end += size
         if body is not None:
             there = min(len(body) - self._filled, self._end - self._start)
@@ -251,14 +259,6 @@ class FrameConnection:
             self._filled += there
             self._start += there
         return size
-
-    def _receive_into(self, target: memoryview, flags: int) -> int:
-        if self._tls_lock is None:
-            size = self._socket.recv_into(target, 0, flags)
-            self._is_drained = size < len(target)
-            return size
-        with self._tls_lock:
-            return self._socket.recv_into(target)
 
     def shut_down(self) -> None:
         """End the connection from another thread: the thread that reads it is woken, and closes it."""

@@ -61,6 +61,8 @@ def size_of(block: OutgoingBlock) -> int:
 
 def fitting(blocks: Sequence[OutgoingBlock], limit: float) -> int:
     """Return how many of the blocks go together: one at least."""
+    if len(blocks) == 1:
+        return 1
     sizes = accumulate(map(size_of, blocks[:BLOCKS_MAX]))
     return max(1, sum(size <= limit for size in sizes))
 

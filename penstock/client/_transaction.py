@@ -310,10 +310,10 @@ class _OutgoingEvent:
 
     def open(self) -> _OutgoingEvent:
         """Begin the event on the server."""
-        key, headers = self._attributes
+        headers = self._attributes.headers
         sent = None if headers is None else list(headers)
         self._number = self._transaction._upload(
-            transactions.BeginEvent(self._transaction.id, self._position, key, sent)
+            transactions.BeginEvent(self._transaction.id, self._position, self._attributes.key, sent)
         )
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -146,7 +146,7 @@ class PendingLogAppend(msgspec.Struct, eq=False):
         self.data = ()
 
 
-class NextAppend(NamedTuple):
+class NextAppend(msgspec.Struct, frozen=True):
     """The place of the next append, as a position and as an offset counted from the log's first byte.
 
     ``in_order`` says that it becomes durable only after everything submitted before it, to any log.

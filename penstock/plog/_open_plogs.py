@@ -19,7 +19,9 @@ import threading
 from collections import OrderedDict, deque
 from contextlib import contextmanager, suppress
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from penstock.errors import BadArgument, NoSuchPlog, PlogCorrupt, PlogExists, StoreClosed
 from penstock.model import PlogId
@@ -43,7 +45,7 @@ __all__ = ["BufferedBlock", "OpenPlog", "PlogTable"]
 _EVICTIONS_MAX: Final = 8  # tried at a time, so that no call has to close many files
 
 
-class BufferedBlock(NamedTuple):
+class BufferedBlock(msgspec.Struct, frozen=True):
     """A small block that is not in the plog's own file yet, the number of its change, and the plog's end with it."""
 
     position: int

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from penstock.errors import BadArgument
 from penstock.stream.format import BLOCK_HEADER_SIZE
@@ -22,7 +24,7 @@ assert _HEAD.size == 12, "part of the protocol: another size is another version"
 BLOCK_SIZE_MIN: Final = _HEAD.size + BLOCK_HEADER_SIZE
 
 
-class SmallBlock(NamedTuple):
+class SmallBlock(msgspec.Struct, frozen=True):
     """The message, big-endian. It begins as those with a batch do, which have nothing but ``left``.
 
     0   4  left      how many blocks follow that are acknowledged together with this one

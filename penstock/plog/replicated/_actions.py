@@ -26,7 +26,7 @@ T = TypeVar("T")
 _ROWS = "seal/"
 
 
-class ServerAnswer(NamedTuple):
+class ServerAnswer(msgspec.Struct, frozen=True):
     """The answer of a server, and its payload."""
 
     message: Answer

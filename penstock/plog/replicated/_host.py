@@ -186,7 +186,7 @@ class ReplicaHost:
         self, session: HostSession, number: int, request: ReplicaRequest, payload: Bytes, *, now: float
     ) -> HostSteps[Reply | None]:
         """Carry out a request."""
-        self.expire(now)
+        self._early.expire(now)
         try:
             match request:
                 case AppendReplica():

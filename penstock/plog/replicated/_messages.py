@@ -10,7 +10,7 @@ The plog ids of a session have one cluster and one group, so that a message carr
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -49,7 +49,6 @@ __all__ = [
     "encode_header",
 ]
 
-T = TypeVar("T")
 PROTOCOL: Final = 1
 READ_SIZE_MAX: Final = 4 << 20  # of the range asked for; the answer has complete appends, so up to two more of them
 READ_COUNT_MAX: Final = 32_768  # appends of an answer; a reader asks again for the rest
@@ -259,7 +258,9 @@ def decode_request(header: bytes | memoryview, *, payload_size: int) -> tuple[in
     except UNDECODABLE as error:
         raise BadArgument(f"invalid request to a plog server: {error}") from error
     needed = request.size if isinstance(request, AppendReplica) else 0
-    return number, _with_payload(request, needed=needed, payload_size=payload_size)
+    if payload_size != needed:
+        raise _wrong_payload(request, payload_size, needed=needed)
+    return number, request
 
 
 def decode_answer(header: bytes | memoryview, *, payload_size: int) -> tuple[int, Answer]:
@@ -269,11 +270,11 @@ def decode_answer(header: bytes | memoryview, *, payload_size: int) -> tuple[int
     except UNDECODABLE as error:
         raise BadArgument(f"invalid answer of a plog server: {error}") from error
     needed = sum(answer.sizes) if isinstance(answer, ReplicaBlocks) else 0
-    return number, _with_payload(answer, needed=needed, payload_size=payload_size)
-
-
-def _with_payload(message: T, *, needed: int, payload_size: int) -> T:
     if payload_size != needed:
-        kind = type(message).__name__
-        raise BadArgument(f"invalid {kind} with {payload_size} bytes of data: its header announces {needed}")
-    return message
+        raise _wrong_payload(answer, payload_size, needed=needed)
+    return number, answer
+
+
+def _wrong_payload(message: object, size: int, *, needed: int) -> BadArgument:
+    kind = type(message).__name__
+    return BadArgument(f"invalid {kind} with {size} bytes of data: its header announces {needed}")

@@ -320,7 +320,7 @@ class ReplicatedPlogs(LinkObserver, forks.Handle):
             raise PlogSealed(plog_id, sealed_offset=self.info(plog_id).length)
         self.check_running()
         parts: list[Bytes] = [part if type(part) is bytes else memoryview(part).cast("B") for part in data]
-        return plog.submit(offset, tuple(part for part in parts if len(part)))
+        return plog.submit(offset, tuple(filter(len, parts)))
 
     def keeps_order(self, plog_id: PlogId, size: int) -> bool:
         """Return False: plogs of several groups become durable independently."""

@@ -50,7 +50,7 @@ def read_blocks(plog_id: PlogId, offset: int, size: int, *, servers: Sequence[in
             if not is_patient:
                 turns.append((server, True))
             continue
-        message, payload = answers[0]
+        message, payload = answers[0].message, answers[0].payload
         check_fence(message)
         if isinstance(message, ReplicaBlocks) and _has(message, offset):
             return ReadBlocks(_cut(message, memoryview(payload).toreadonly()), frozenset(damaged))

@@ -9,7 +9,9 @@ server is all that has to be known. Once the plog has failed, ``committed`` neve
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from penstock.errors import AppendTooLarge, PlogFull, PlogSealed, ReplicaLost, WrongOffset
 from penstock.plog._replica import APPEND_SIZE_MAX
@@ -27,7 +29,7 @@ REPLICAS: Final = 3
 REPLICA_WAIT_S: Final = 2.0
 
 
-class SentAppend(NamedTuple):
+class SentAppend(msgspec.Struct, frozen=True):
     """An append under way: its place, its data, and the time by which all servers have to have acknowledged it."""
 
     offset: int

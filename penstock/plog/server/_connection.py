@@ -15,8 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from penstock.errors import (
     BadArgument,
@@ -73,8 +74,7 @@ _logger: Final = logging.getLogger("penstock.plog_server")
 Reply = tuple["Answer", "Sequence[memoryview | bytes]"]
 
 
-@dataclass(slots=True)
-class _BegunRequest:
+class _BegunRequest(msgspec.Struct, eq=False):
     """A request that waits for a call of its host, such as a sync."""
 
     number: int
@@ -128,7 +128,7 @@ class ClientConnection:
                     if not self._begun:
                         self._begin(self._connection.await_frame())
                     self._serve_arrived()
-                    while self._await_company():
+                    while self._run_length and self._await_company():
                         self._serve_arrived()
                     for _ in range(len(self._begun)):
                         self._complete_first()

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,7 +90,7 @@ READ_SCHEMA: Final = pa.schema(
 )
 
 
-class Attributes(NamedTuple):
+class Attributes(msgspec.Struct, frozen=True):
     """The key and the headers of one event; None where it has none."""
 
     key: bytes | None = None

@@ -243,14 +243,13 @@ def run_at(driver: Driver, pointer: EventPointer) -> Run:
     return run
 
 
-class Ack:
+class Ack(msgspec.Struct, eq=False):
     """What a write returns: the event's pointer once it is durable."""
 
-    __slots__ = ("_index", "_run")
+    _run: Run
+    _index: int
 
-    def __init__(self, run: Run, index: int) -> None:
-        self._run = run
-        self._index = index
+    __repr__ = object.__repr__  # and not that of the run, with all its events
 
     def done(self) -> bool:
         """Whether the event is durable, or has failed."""
