@@ -323,12 +323,11 @@ def main(count: int) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", ignore_cleanup_errors=True)))
         with ExitStack() as parts:
             cluster = Cluster(parts, folder / "three", "main")
-            alone = parts.enter_context(serving(folder / "alone"))
-            store, single = parts.enter_context(penstock.connect(cluster.store)), penstock.connect(alone)
-            parts.enter_context(single)
-            for side in (store, single):
-                side.create_stream(STREAM)
+            store = parts.enter_context(penstock.connect(cluster.store))
+            store.create_stream(STREAM)
             figures = compared_with_nats(store, folder)
+            single = parts.enter_context(penstock.connect(parts.enter_context(serving(folder / "alone"))))
+            single.create_stream(STREAM)
             pairs = [(our_rate(store), our_rate(single)) for _ in range(ROUNDS)]
             ratio = statistics.median(mine / other for mine, other in pairs)
             three, one = (statistics.median(side) for side in zip(*pairs, strict=True))
