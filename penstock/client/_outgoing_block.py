@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 import pyarrow as pa
 
 from penstock.stream.format import BLOCK_HEADER_SIZE, block_digest
@@ -26,14 +27,14 @@ class _Sender(Protocol):
     def send(self) -> None: ...
 
 
-class OutgoingBlock:
+class OutgoingBlock(msgspec.Struct, eq=False):
     """A block under way."""
 
-    __slots__ = ("_host", "answer", "header", "parts", "segment_id")
-
-    def __init__(self, host: _Sender, segment_id: int, header: StreamBlockHeader, parts: tuple[Bytes, ...]) -> None:
-        self._host, self.segment_id, self.header, self.parts = host, segment_id, header, parts
-        self.answer: int | None = None  # where it begins, or that its segment has ended
+    _host: _Sender
+    segment_id: int
+    header: StreamBlockHeader
+    parts: tuple[Bytes, ...]
+    answer: int | None = None  # where it begins, or that its segment has ended
 
     @property
     def start(self) -> int:

@@ -129,6 +129,8 @@ class SharedAppends:
 
     def _take(self, size_max: int) -> list[_Parcel]:
         """Take so many bytes of parcels that wait."""
+        if not self._waiting:
+            return []
         count = sum(size <= size_max for size in accumulate(parcel.size for parcel in self._waiting))
         parcels, self._waiting = self._waiting[:count], self._waiting[count:]
         return parcels
@@ -156,7 +158,7 @@ class SharedAppends:
 
 
 def _answers(stream: AppendStream, parcels: Sequence[_Parcel]) -> list[Acknowledgement]:
-    answer = stream.exchange(pack_shared((parcel.writer, block) for parcel in parcels for block in parcel.blocks))
+    answer = stream.exchange(pack_shared([(parcel.writer, block) for parcel in parcels for block in parcel.blocks]))
     found: list[Acknowledgement] = unpack(answer, list[Acknowledgement])
     if len(found) != len(parcels):
         raise ServerError(f"the server acknowledged the blocks of {len(found)} writers, not of {len(parcels)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
@@ -21,11 +22,10 @@ __all__ = ["translated"]
 _LOST: Final = (flight.FlightUnavailableError, flight.FlightCancelledError, OSError)  # the last when writing fails
 
 
-class translated:  # noqa: N801 - reads like a word in a with statement
+class translated(msgspec.Struct):  # noqa: N801 - reads like a word in a with statement
     """Turn what Flight raises into what Penstock does."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    _channel: Channel
 
     def __enter__(self) -> None:
         """Do nothing: errors are translated at the end of the block."""

@@ -204,12 +204,14 @@ class RemoteHost:
                 retry.after(error, self._connection.lost_again_and_again)
             else:
                 retry.progress()
+            left = [block for block in blocks if block.answer is None]
+            if not left:
+                return
             ended = {block.segment_id for block in blocks if block.answer == ENDED}
-            blocks = [block for block in blocks if block.answer is None]
-            for block in blocks:
+            for block in left:
                 if block.segment_id in ended:
                     block.answer = ENDED  # so that nothing gets there before what comes first
-            blocks = [block for block in blocks if block.answer is None]
+            blocks = [block for block in left if block.answer is None]
 
     def _exchange(self, channel: Channel, blocks: Sequence[OutgoingBlock]) -> None:
         if not blocks:

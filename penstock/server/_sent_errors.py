@@ -6,6 +6,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
@@ -55,11 +56,10 @@ class all_errors_sent:  # noqa: N801 - as the next one
         raise _refusal(sent) from error
 
 
-class errors_sent:  # noqa: N801 - reads like a word in a with statement
+class errors_sent(msgspec.Struct):  # noqa: N801 - reads like a word in a with statement
     """Send errors to the client as they are; once its session is over only that."""
 
-    def __init__(self, session: Session | None) -> None:
-        self._session = session
+    _session: Session | None
 
     def __enter__(self) -> None:
         """Do nothing: errors are translated at the end of the block."""

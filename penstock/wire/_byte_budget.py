@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
+
 __all__ = ["ByteBudget"]
 
 
@@ -21,7 +23,7 @@ class ByteBudget:
     def take(self, size: int, *, wait: bool = True) -> bool:
         """Take budget, as soon as there is some; without ``wait``, return whether there was."""
         with self._lock:
-            if not self._fits(size):
+            if self.used and not self._fits(size):
                 self.refused += 1
                 if not wait:
                     return False
@@ -52,13 +54,11 @@ class ByteBudget:
         return _HeldBytes(self, size)
 
 
-class _HeldBytes:
+class _HeldBytes(msgspec.Struct):
     """Some budget, for the duration of a block; a generator would take longer than all else here."""
 
-    __slots__ = ("_budget", "_size")
-
-    def __init__(self, budget: ByteBudget, size: int) -> None:
-        self._budget, self._size = budget, size
+    _budget: ByteBudget
+    _size: int
 
     def __enter__(self) -> None:
         self._budget.take(self._size)

@@ -26,7 +26,7 @@ def pack_shared(blocks: Iterable[tuple[int, bytes]]) -> bytes:
     8   4  size    of the block
     12     block   as :class:`SmallBlock` packs it
     """
-    return b"".join(part for writer, block in blocks for part in (_HEAD.pack(writer, len(block)), block))
+    return b"".join([part for writer, block in blocks for part in (_HEAD.pack(writer, len(block)), block)])
 
 
 def unpack_shared(message: bytes) -> list[tuple[int, bytes]]:

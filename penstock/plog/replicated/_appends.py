@@ -12,6 +12,8 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.checksums import crc32c
 from penstock.errors import PenstockError
 from penstock.plog.replicated._messages import AppendReplica
@@ -45,13 +47,11 @@ def committed_offsets(plogs: Iterable[OpenReplicatedPlog]) -> list[int]:
         return [plog.window.committed for plog in chosen]
 
 
-class ReplicatedAppend:
+class ReplicatedAppend(msgspec.Struct, eq=False):
     """An append under way."""
 
-    __slots__ = ("_end", "_plog")
-
-    def __init__(self, plog: OpenReplicatedPlog, end: int) -> None:
-        self._plog, self._end = plog, end
+    _plog: OpenReplicatedPlog
+    _end: int
 
     def result(self) -> int:
         """Wait until all servers have made it durable; return the plog's new offset."""
@@ -135,8 +135,8 @@ class OpenReplicatedPlog:
             window = self.window
             failed = window.failure is not None
             ready = [waiter for waiter in self._waiters if failed or waiter.end <= window.committed]
-            if ready:
-                self._waiters = [] if failed else [waiter for waiter in self._waiters if waiter.end > window.committed]
+            is_last = len(ready) == len(self._waiters)
+            self._waiters = [] if is_last else [waiter for waiter in self._waiters if waiter.end > window.committed]
             reports = failed and not self._reported
             self._reported = failed
         for waiter in ready:

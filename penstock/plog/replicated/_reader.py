@@ -21,6 +21,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from penstock.errors import BadArgument
 from penstock.frames import FrameError
 
@@ -36,15 +38,12 @@ _LEAVE_S: Final = 0.001  # for a leader to notice that the reader is closed
 _logger: Final = logging.getLogger("penstock.plogs")
 
 
-class AnswerWaiter:
+class AnswerWaiter(msgspec.Struct, eq=False):
     """A thread that waits for answers; ``done`` says that they are there, or that there will be none."""
 
-    __slots__ = ("done", "end", "gate")
-
-    def __init__(self, end: int = 0) -> None:
-        self.end = end  # of the append that it waits for
-        self.done = False
-        self.gate: threading.Lock | None = None  # of a follower
+    end: int = 0  # of the append that it waits for
+    done: bool = False
+    gate: threading.Lock | None = None  # of a follower
 
 
 class _Source:
