@@ -22,7 +22,7 @@ import struct
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import google_crc32c
 import msgspec
@@ -43,6 +43,7 @@ __all__ = [
     "FrameConnection",
     "FrameError",
     "ReceivedFrame",
+    "ReceivedMemory",
     "pack_frame",
 ]
 
@@ -62,6 +63,10 @@ _NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 class FrameError(Exception):
     """The peer does not speak this protocol, or the connection has garbled what it sent."""
+
+
+class ReceivedMemory(np.ndarray[Any, Any]):
+    """Memory that one message was received into: nothing else has it, and nothing changes it later."""
 
 
 class ReceivedFrame(msgspec.Struct, frozen=True):
@@ -224,7 +229,8 @@ class FrameConnection:
 
     def _begin_body(self, start: int, there: int, sizes: tuple[int, int, int]) -> None:
         """Move what there is of a frame into memory of its own, because it did not arrive in one piece."""
-        self._body, self._sizes = np.empty(sizes[0] + sizes[1], np.uint8).data, sizes
+        memory = np.empty(sizes[0] + sizes[1], np.uint8).view(ReceivedMemory)
+        self._body, self._sizes = memory.data, sizes
         self._body[:there] = self._buffer[start : self._end]
         self._filled, self._start = there, self._end
 

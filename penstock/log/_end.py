@@ -51,6 +51,7 @@ from penstock.errors import (
     PlogSealed,
     WrongPosition,
 )
+from penstock.frames import ReceivedMemory
 from penstock.log._actions import LOST, TRIES_MAX, log_unavailable
 from penstock.log._appends import FENCED, NextAppend, PendingLogAppend, PlogSwitch
 from penstock.log._in_flight import IN_FLIGHT_SIZE_MAX, InFlight
@@ -438,6 +439,7 @@ class LogEnd:
 
 
 def _lasting(part: Buffer) -> Bytes:
-    """Return data that stays as it is: a copy of what its owner may still change."""
+    """Return data that stays as it is: a copy, unless nobody can change it. A read-only view alone promises nothing."""
     view = memoryview(part).cast("B")
-    return view if view.readonly else bytes(view)
+    is_fixed = view.readonly and type(view.obj) in {bytes, ReceivedMemory}
+    return view if is_fixed else bytes(view)

@@ -8,6 +8,7 @@ the owner of a store on plog servers does for batches.
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Final
 
 __all__ = ["keep_freed_memory"]
@@ -19,9 +20,12 @@ _ON_HEAP_SIZE_MAX: Final = 16 << 20  # more than any message has
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep up to 128 MiB that it has freed, in four heaps; nothing happens with another C library."""
+    """Let this process keep the ends of four heaps, each up to 32 MiB, unless ``MALLOC_`` variables say otherwise.
+
+    Nothing happens with another C library.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    if mallopt is not None and not any(name.startswith("MALLOC_") for name in os.environ):
         for option, value in (
             (_TRIM_THRESHOLD, _KEPT_SIZE_MAX),
             (_MMAP_THRESHOLD, _ON_HEAP_SIZE_MAX),

@@ -282,10 +282,10 @@ def test_an_append_that_moves_has_the_bytes_of_its_submission() -> None:
     """A caller that has given up waiting reuses its buffer; what nobody can change is not copied for that."""
     with new_world(1) as world, open_log(world) as log:
         world.groups.fail("result")
-        buffer, fixed = bytearray(b"lost"), memoryview(b" and found")
-        append = log.submit(buffer, fixed)
-        assert memoryview(append.data[1]).obj is fixed.obj
-        buffer[:] = b"next"
+        buffer, other, fixed = bytearray(b"lost"), bytearray(b" and "), memoryview(b"found")
+        append = log.submit(buffer, memoryview(other).toreadonly(), fixed)
+        assert memoryview(append.data[2]).obj is fixed.obj
+        buffer[:], other[:] = b"next", b" one "
         append.result()
         assert content(log) == b"beforelost and found"
 

@@ -70,6 +70,7 @@ _OTHER_DEPLOYMENT: Final = (
 _COUNT_MAX: Final = 1000  # requests of a connection that are begun and not answered
 _LARGE_SIZE_MIN: Final = 128 << 10  # smaller appends wait for no others
 _TOGETHER_SIZE_MAX: Final = 4 << 20  # of appends that share a sync: more wait for no others, either
+_COMPANY_COUNT_MAX: Final = 4  # waits of company_s_max for one sync, whatever arrives meanwhile
 _logger: Final = logging.getLogger("penstock.plog_server")
 Reply = tuple["Answer", "Sequence[memoryview | bytes]"]
 
@@ -128,10 +129,12 @@ class ClientConnection:
                     if not self._begun:
                         self._begin(self._connection.await_frame())
                     self._serve_arrived()
-                    while self._run_length and self._await_company():
-                        self._serve_arrived()
+                    if self._run_length:
+                        self._gather()
                     for _ in range(len(self._begun)):
                         self._complete_first()
+                        if self._begun:
+                            self._serve_arrived()
         except (EOFError, OSError):
             pass  # the client is gone
         except (FrameError, BadArgument) as error:
@@ -220,15 +223,17 @@ class ClientConnection:
                 return
             self._begin(frame)
 
-    def _await_company(self) -> bool:
-        """Wait a moment for the next append, if it is expected, and there is not enough for a sync without it."""
-        may_wait = _LARGE_SIZE_MIN <= self._size <= _TOGETHER_SIZE_MAX
-        if not may_wait or self._run_length >= self._expected_length:
-            return False
-        has_come = self._connection.wait(self._limits.company_s_max)
-        if not has_come:
-            self._end_run()
-        return has_come
+    def _gather(self) -> None:
+        """Wait a moment for the large appends that are expected, as long as there is not enough for a sync without."""
+        enough = min(_TOGETHER_SIZE_MAX, self._limits.connection_size_max)
+        company_s = self._limits.company_s_max
+        deadline = time.monotonic() + _COMPANY_COUNT_MAX * company_s
+        while self._run_length < self._expected_length and _LARGE_SIZE_MIN <= self._size < enough:
+            left = min(deadline - time.monotonic(), company_s)
+            if left <= 0 or len(self._begun) >= _COUNT_MAX or not self._connection.wait(left):
+                self._end_run()
+                return
+            self._serve_arrived()
 
     def _end_run(self) -> None:
         self._expected_length, self._run_length = max(1, self._run_length), 0
@@ -257,14 +262,17 @@ class ClientConnection:
         if isinstance(call, StopIteration):
             self._reply(number, call.value)
             return
-        size = len(frame.header) + len(frame.payload)
-        while not self._budget.take(size, waits=not self._begun):
-            self._complete_first()  # what this connection holds may be what others wait for
+        size, begun = len(frame.header) + len(frame.payload), _BegunRequest(number, steps, call, 0)
+        try:
+            while not self._budget.take(size, waits=not self._begun):
+                self._complete_first()  # what this connection holds may be what others wait for
+            begun.size = size
+        finally:
+            self._begun.append(begun)  # also if the client is gone: what has begun is carried out
         self._size += size
         self._run_length += size >= _LARGE_SIZE_MIN
         self.appends += 1
         self.appended_size += len(frame.payload)
-        self._begun.append(_BegunRequest(number, steps, call, size))
 
     def _list(self, number: int, steps: HostSteps[Reply | None]) -> None:
         """List replicas in a thread of its own: appends do not wait for it. A client that asks twice waits itself."""

@@ -34,9 +34,14 @@ WAIT_S: Final = 2.0  # for the next append: a thousand times as long as usual, a
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[PlogServer]:
+def company_s() -> float:
+    return WAIT_S
+
+
+@pytest.fixture
+def server(tmp_path: Path, company_s: float) -> Iterator[PlogServer]:
     folder = ServerFolder(tmp_path / "server", cluster="local", group="main")
-    with PlogServer(folder, listen("127.0.0.1", 0), limits=PlogServerLimits(company_s_max=WAIT_S)) as server:
+    with PlogServer(folder, listen("127.0.0.1", 0), limits=PlogServerLimits(company_s_max=company_s)) as server:
         yield server
 
 
@@ -50,12 +55,25 @@ class Owner:
         self.await_answers(1)
 
     def _send(self, request: Any, *data: bytes) -> None:  # noqa: ANN401 - any request
-        self._number += 1
-        self._connection.send(pack_frame(encode_header(self._number, request), *data), timeout_s=20)
+        self._connection.send(self._frame(request, *data), timeout_s=20)
 
-    def append(self, size: int) -> None:
-        self._send(AppendReplica(self._uid, self._offset, size), bytes(size))
-        self._offset += size
+    def _frame(self, request: Any, *data: bytes) -> list[Any]:  # noqa: ANN401 - any request
+        self._number += 1
+        return pack_frame(encode_header(self._number, request), *data)
+
+    def append(self, size: int, count: int = 1) -> None:
+        """Send appends, all at once."""
+        frames = []
+        for _ in range(count):
+            frames += self._frame(AppendReplica(self._uid, self._offset, size), bytes(size))
+            self._offset += size
+        self._connection.send([b"".join(frames)], timeout_s=20)
+
+    def trickle(self, size: int) -> Iterator[None]:
+        """Send an append byte by byte."""
+        for byte in b"".join(self._frame(AppendReplica(self._uid, self._offset, size), bytes(size))):
+            self._connection.send([bytes([byte])], timeout_s=20)
+            yield
 
     def await_answers(self, count: int) -> None:
         for _ in range(count):
@@ -113,3 +131,25 @@ def share_a_sync(server: PlogServer, owner: Owner) -> bool:
 def test_large_appends_that_follow_each_other_share_a_sync(server: PlogServer, owner: Owner) -> None:
     """Each sync makes the disk finish what it has begun: three replicas on one disk are slower with one each."""
     assert any(share_a_sync(server, owner) for _ in range(10))
+
+
+def expect_three(owner: Owner) -> None:
+    """Let the server expect runs of three large appends."""
+    owner.append(LARGE, 3)
+    owner.await_answers(3)
+
+
+def test_a_thousand_small_appends_behind_a_large_one_do_not_keep_it_waiting(owner: Owner) -> None:
+    """The server takes no more then, so nothing can come that it waits for: it once looked for it for ever."""
+    expect_three(owner)
+    owner.append(LARGE)
+    owner.append(10, 2500)
+    owner.await_answers(2501)
+
+
+@pytest.mark.parametrize("company_s", [0.01])
+def test_an_append_that_comes_byte_by_byte_does_not_keep_those_before_it_waiting(owner: Owner) -> None:
+    """Over a slow link each byte would begin the wait anew, until the owner gives the server up."""
+    expect_three(owner)
+    owner.append(LARGE)
+    assert any(owner.is_answered(0.001) for _ in owner.trickle(LARGE))
