@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
+import socket
+import threading
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from penstock.frames import pack_frame
+from penstock.frames import FrameConnection, pack_frame
 from penstock.plog.replicated import (
     PROTOCOL,
     AppendReplica,
@@ -20,6 +22,8 @@ from penstock.plog.replicated import (
 from penstock.plog.replicated._link import open_session
 from penstock.plog.replicated._messages import CreateReplica
 from penstock.plog.server import PlogServer, PlogServerLimits, ServerFolder
+from penstock.plog.server._connection import ClientConnection
+from penstock.plog.server._limits import RequestBudget
 from penstock.server._addresses import listen
 from tests.server.apart import eventually
 
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.frames import FrameConnection
 
 LARGE: Final = 150 << 10
 WAIT_S: Final = 2.0  # for the next append: a thousand times as long as usual, and much longer than a sync
@@ -153,3 +156,30 @@ def test_an_append_that_comes_byte_by_byte_does_not_keep_those_before_it_waiting
     expect_three(owner)
     owner.append(LARGE)
     assert any(owner.is_answered(0.001) for _ in owner.trickle(LARGE))
+
+
+def test_an_append_that_has_begun_is_carried_out_though_its_client_goes_while_it_waits_for_budget(
+    tmp_path: Path,
+) -> None:
+    """The next session asks how long the replica is, and relies on it that no append is half done."""
+    folder = ServerFolder(tmp_path / "server", cluster="local", group="main")
+    near, far = socket.socketpair()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * LARGE)
+    client, frames, first, second = FrameConnection(near), FrameConnection(far), b"1" * 16, b"2" * 16
+    budget = RequestBudget(LARGE + 1000)  # for one of the appends
+    served = ClientConnection(frames, folder, limits=PlogServerLimits(), budget=budget, check_user=None, peer="test")
+    thread = threading.Thread(target=served.serve)
+    thread.start()
+    hello = Hello(PROTOCOL, "local", "main", "main", 1, b"o" * 16, 1)
+    for number, request in enumerate((hello, CreateReplica(first, LARGE), CreateReplica(second, LARGE)), 1):
+        client.send(pack_frame(encode_header(number, request)), timeout_s=20)
+        client.await_frame()
+    near.shutdown(socket.SHUT_RD)  # no answer reaches it any more
+    headers = [encode_header(4 + place, AppendReplica(uid, 0, LARGE)) for place, uid in enumerate((first, second))]
+    client.send([b"".join(part for header in headers for part in pack_frame(header, bytes(LARGE)))], timeout_s=20)
+    thread.join(30)
+    replicas = folder.partitions()["main"].replicas
+    assert [replicas.info(replicas.plog_id(uid.hex())).length for uid in (first, second)] == [LARGE, LARGE]
+    client.close()
+    frames.close()
+    folder.close()
