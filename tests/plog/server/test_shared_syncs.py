@@ -171,8 +171,9 @@ def test_an_append_that_has_begun_is_carried_out_though_its_client_goes_while_it
     thread = threading.Thread(target=served.serve)
     thread.start()
     hello = Hello(PROTOCOL, "local", "main", "main", 1, b"o" * 16, 1)
-    for number, request in enumerate((hello, CreateReplica(first, LARGE), CreateReplica(second, LARGE)), 1):
-        client.send(pack_frame(encode_header(number, request)), timeout_s=20)
+    creations = [encode_header(2 + place, CreateReplica(uid, LARGE)) for place, uid in enumerate((first, second))]
+    for header in (encode_header(1, hello), *creations):
+        client.send(pack_frame(header), timeout_s=20)
         client.await_frame()
     near.shutdown(socket.SHUT_RD)  # no answer reaches it any more
     headers = [encode_header(4 + place, AppendReplica(uid, 0, LARGE)) for place, uid in enumerate((first, second))]
